@@ -1,0 +1,184 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PDPool is one model served by two kinds of engine instances: prefill instances
+// read prompts, decode instances write answers, and the KV cache travels from one
+// to the other through the transfer agents of their pods.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=pdp,categories=all
+// +kubebuilder:printcolumn:name="Prefill",type=string,JSONPath=`.status.prefill.summary`,description="Routable replicas and replicas wanted"
+// +kubebuilder:printcolumn:name="Decode",type=string,JSONPath=`.status.decode.summary`,description="Routable replicas and replicas wanted"
+// +kubebuilder:printcolumn:name="Layout",type=string,JSONPath=`.status.layout`,description="Parallel layout of prefill and of decode"
+// +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Mode",type=string,priority=1,JSONPath=`.status.transfer.mode`
+// +kubebuilder:printcolumn:name="Mover",type=string,priority=1,JSONPath=`.status.transfer.mover`
+// +kubebuilder:printcolumn:name="Revision",type=string,priority=1,JSONPath=`.status.pairing`
+// +kubebuilder:printcolumn:name="URL",type=string,priority=1,JSONPath=`.status.url`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 30 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="pool-name: metadata.name must have at most 30 characters, begin with a letter, and hold lower-case letters, digits and inner dashes only, since the names of pods (at most 63 characters) are made of it; choose a shorter name"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || ((!has(oldSelf.status.prefill) || oldSelf.status.prefill.replicas == 0) && (!has(oldSelf.status.decode) || oldSelf.status.decode.replicas == 0)) || self.spec.model.name == oldSelf.spec.model.name",message="spec.model.name can't change while replicas exist, since clients would get another model under the same address; create a second pool"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || ((!has(oldSelf.status.prefill) || oldSelf.status.prefill.replicas == 0) && (!has(oldSelf.status.decode) || oldSelf.status.decode.replicas == 0)) || self.spec.engine.type == oldSelf.spec.engine.type",message="spec.engine.type can't change while replicas exist, since engines of two types don't understand each other; create a second pool"
+type PDPool struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is standard object metadata. The name has at most 30 characters.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+	// spec is what the user wants. Nothing else writes into it.
+	// +required
+	Spec PDPoolSpec `json:"spec,omitzero"`
+	// status is what the operator computed and saw.
+	// +default={"observedGeneration":-1}
+	// +optional
+	Status PDPoolStatus `json:"status,omitzero"`
+}
+
+// PDPoolList is a list of pools.
+//
+// +kubebuilder:object:root=true
+type PDPoolList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+	Items           []PDPool `json:"items"`
+}
+
+// PDPoolSpec is a pool as the user wants it.
+//
+// +kubebuilder:validation:XValidation:rule="self.engine.type == 'Simulator' || has(self.engine.image) || (has(self.prefill.image) && has(self.decode.image))",message="spec.engine.image is required unless engine.type is Simulator, since no image is known that serves the model; set engine.image"
+type PDPoolSpec struct {
+	// model says what is served.
+	// +required
+	Model ModelSpec `json:"model,omitzero"`
+	// engine says by what it is served.
+	// +required
+	Engine EngineSpec `json:"engine,omitzero"`
+	// transfer says how KV cache travels from prefill to decode.
+	// +default={}
+	// +optional
+	Transfer TransferSpec `json:"transfer,omitzero"`
+	// gpu describes the GPUs of a node.
+	// +default={}
+	// +optional
+	GPU GPUSpec `json:"gpu,omitzero"`
+	// prefill describes the instances that read prompts.
+	// +required
+	Prefill RoleSpec `json:"prefill,omitzero"`
+	// decode describes the instances that write answers.
+	// +required
+	Decode RoleSpec `json:"decode,omitzero"`
+	// router describes the request router in front of the instances.
+	// +default={}
+	// +optional
+	Router RouterSpec `json:"router,omitzero"`
+}
+
+// ModelSpec names a model.
+type ModelSpec struct {
+	// name is what the engine is asked to load, and the key into the catalog of
+	// KV geometries.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Name string `json:"name,omitempty"`
+	// servedName is the name that clients use. Unset, it is name.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	ServedName string `json:"servedName,omitempty"`
+	// maxLength is the longest sequence (prompt and answer) in tokens. Unset, it
+	// is the engine's own default. A role may set its own.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=16777216
+	// +optional
+	MaxLength int32 `json:"maxLength,omitempty"`
+	// geometry is the shape of the model's KV cache. Unset, it is taken from the
+	// catalog by name; for a model that the catalog lacks, rules that need it are
+	// not checked and a warning says so.
+	// +optional
+	Geometry GeometrySpec `json:"geometry,omitzero"`
+}
+
+// GeometryKind says how attention stores keys and values.
+//
+// +kubebuilder:validation:Enum=MLA;GQA
+type GeometryKind string
+
+const (
+	// GeometryMLA is one latent vector per token, the same on every rank.
+	GeometryMLA GeometryKind = "MLA"
+	// GeometryGQA is a key and a value vector per KV head, sharded by heads. MHA
+	// and MQA are GQA with as many KV heads as heads, and with one.
+	GeometryGQA GeometryKind = "GQA"
+)
+
+// GeometrySpec is the shape of a model's KV cache.
+//
+// +kubebuilder:validation:XValidation:rule="self.kind != 'MLA' || !has(self.kvHeads) || self.kvHeads == 1",message="kvHeads must be unset or 1 with kind MLA, since its latent vector is shared by all heads"
+// +kubebuilder:validation:XValidation:rule="self.kind != 'GQA' || (has(self.kvHeads) && self.attentionHeads % self.kvHeads == 0)",message="kvHeads must be set with kind GQA and divide attentionHeads, since each KV head serves the same number of heads"
+type GeometrySpec struct {
+	// kind says how attention stores keys and values.
+	// +required
+	Kind GeometryKind `json:"kind,omitempty"`
+	// layers is the number of layers that have a KV cache.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1024
+	// +required
+	Layers int32 `json:"layers,omitempty"`
+	// attentionHeads is the number of query heads.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4096
+	// +required
+	AttentionHeads int32 `json:"attentionHeads,omitempty"`
+	// kvHeads is the number of key and value heads. Required with kind GQA.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4096
+	// +optional
+	KVHeads int32 `json:"kvHeads,omitempty"`
+	// headValues is the number of values of one head, plane and token: the head
+	// dimension for GQA, kv_lora_rank + qk_rope_head_dim for MLA.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65536
+	// +required
+	HeadValues int32 `json:"headValues,omitempty"`
+	// experts is the number of routed experts. Unset, the model is dense.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65536
+	// +optional
+	Experts int32 `json:"experts,omitempty"`
+}
+
+// GPUSpec describes the GPUs of a node.
+type GPUSpec struct {
+	// resourceName is the extended resource of one device. Unset, it is
+	// amd.com/gpu; partitioned devices have names such as amd.com/cpx_nps4.
+	// +default="amd.com/gpu"
+	// +kubebuilder:validation:MinLength=3
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	// +optional
+	ResourceName string `json:"resourceName,omitempty"`
+	// devicesPerNode is the number of devices of one node. Unset, it is 8.
+	// +default=8
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1024
+	// +optional
+	DevicesPerNode int32 `json:"devicesPerNode,omitempty"`
+}
+
+// RouterMode says who routes requests.
+//
+// +kubebuilder:validation:Enum=Builtin;None
+type RouterMode string
+
+const (
+	// RouterBuiltin runs PDPool's own router in front of the pool.
+	RouterBuiltin RouterMode = "Builtin"
+	// RouterNone runs none: another router serves the pool.
+	RouterNone RouterMode = "None"
+)

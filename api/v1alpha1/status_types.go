@@ -1,0 +1,155 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PDPoolStatus is what the operator computed and saw.
+type PDPoolStatus struct {
+	// conditions are the pool's conditions: Available, Ready, Compatible and
+	// RolloutComplete always; Reconciling and Stalled only while True.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// observedGeneration is the generation of the spec that this status is for;
+	// -1 before the operator has seen the pool.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// layout tells both layouts, such as "TP4 -> TP4 DCP4 I64".
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	Layout string `json:"layout,omitempty"`
+	// pairing is the pairing key: only instances with equal keys form a pair.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Pairing string `json:"pairing,omitempty"`
+	// url is where clients send requests, from within the cluster.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	URL string `json:"url,omitempty"`
+	// transfer tells what transfer's Auto values became.
+	// +optional
+	Transfer TransferStatus `json:"transfer,omitzero"`
+	// prefill tells the state of the prefill instances.
+	// +optional
+	Prefill RoleStatus `json:"prefill,omitzero"`
+	// decode tells the state of the decode instances.
+	// +optional
+	Decode RoleStatus `json:"decode,omitzero"`
+	// router tells the state of the router.
+	// +optional
+	Router RouterStatus `json:"router,omitzero"`
+}
+
+// TransferStatus tells what transfer's Auto values became.
+type TransferStatus struct {
+	// mode is the mode in use.
+	// +optional
+	Mode TransferMode `json:"mode,omitempty"`
+	// mover is the mover in use: Engine or Agent.
+	// +optional
+	Mover Mover `json:"mover,omitempty"`
+	// moverReason says why that mover was taken.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	MoverReason string `json:"moverReason,omitempty"`
+	// backend is the backend in use.
+	// +optional
+	Backend Backend `json:"backend,omitempty"`
+}
+
+// RoleStatus tells the state of the instances of one role.
+type RoleStatus struct {
+	// summary is "routable/wanted", as kubectl get shows it.
+	// +kubebuilder:validation:MaxLength=32
+	// +optional
+	Summary string `json:"summary,omitempty"`
+	// replicas is the number of instances that exist, of any revision.
+	// +kubebuilder:validation:Minimum=0
+	// +required
+	Replicas *int32 `json:"replicas,omitempty"`
+	// readyReplicas is the number of instances that are whole and ready, of any revision.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
+	// updatedReplicas is the number of instances of the current revision that are
+	// whole and ready.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	UpdatedReplicas *int32 `json:"updatedReplicas,omitempty"`
+	// revision is the current revision of the role.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Revision string `json:"revision,omitempty"`
+	// podsPerReplica is the number of pods of one instance.
+	// +kubebuilder:validation:Minimum=1
+	// +optional
+	PodsPerReplica int32 `json:"podsPerReplica,omitempty"`
+	// gpusPerPod is the number of devices of one pod.
+	// +kubebuilder:validation:Minimum=1
+	// +optional
+	GPUsPerPod int32 `json:"gpusPerPod,omitempty"`
+	// blockSize is the number of tokens per block and rank in use.
+	// +kubebuilder:validation:Minimum=1
+	// +optional
+	BlockSize int32 `json:"blockSize,omitempty"`
+	// bytesPerToken is the KV cache of one token on one rank, in bytes. With dcp
+	// it is the mean over the ranks of a dcp group. Unset while the geometry is unknown.
+	// +kubebuilder:validation:Minimum=1
+	// +optional
+	BytesPerToken int64 `json:"bytesPerToken,omitempty"`
+	// instances remembers replicas that were recreated.
+	// +kubebuilder:validation:MaxItems=1024
+	// +listType=map
+	// +listMapKey=revision
+	// +listMapKey=replica
+	// +optional
+	Instances []InstanceStatus `json:"instances,omitempty"`
+}
+
+// InstanceStatus is the memory of one replica's attempts.
+type InstanceStatus struct {
+	// revision is the role's revision that the replica belongs to.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Revision string `json:"revision,omitempty"`
+	// replica is the index of the replica.
+	// +kubebuilder:validation:Minimum=0
+	// +required
+	Replica *int32 `json:"replica,omitempty"`
+	// attempt is the highest attempt that was ever started. The next one is one higher.
+	// +kubebuilder:validation:Minimum=0
+	// +required
+	Attempt *int32 `json:"attempt,omitempty"`
+	// failures is the number of attempts that failed in a row; it doubles the wait
+	// before the next. It starts again after ten minutes of health.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Failures *int32 `json:"failures,omitempty"`
+	// lastFailureTime is when the last attempt was seen to fail.
+	// +optional
+	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
+	// reason is why the last attempt failed, in one sentence.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// node is where the last failed attempt ran.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Node string `json:"node,omitempty"`
+}
+
+// RouterStatus tells the state of the router.
+type RouterStatus struct {
+	// replicas is the number of router pods that exist.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Replicas *int32 `json:"replicas,omitempty"`
+	// readyReplicas is the number of router pods that are ready.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
+}
