@@ -1,0 +1,202 @@
+package kvlayout
+
+import "fmt"
+
+// unequalTP says whether the attention of the two sides is split over unequally
+// many ranks.
+func (v view) unequalTP() (prefill, decode int, unequal bool) {
+	prefill, decode = v.attentionTP(Prefill), v.attentionTP(Decode)
+	return prefill, decode, prefill != decode
+}
+
+func tpMultiple(v view) []finding {
+	p, d, unequal := v.unequalTP()
+	if !unequal || max(p, d)%min(p, d) == 0 || (v.mover != MoverEngine && !v.headSharded()) {
+		return nil
+	}
+	fit := largest(d, func(tp int) bool { return (p%tp == 0 || tp%p == 0) && v.tpFits(tp) })
+	fix := fmt.Sprintf("set decode.layout.tp to %d", v.tpFor(Decode, fit))
+	if v.vllmConnector() && v.HasGeometry && v.Geometry.Kind == MLA {
+		fix += ", or transfer.mover to Agent"
+	}
+	return []finding{{
+		field:   tpField(Decode),
+		message: fmt.Sprintf("prefill tp %d and decode tp %d, neither a multiple of the other", p, d),
+		fix:     fix,
+	}}
+}
+
+func tpHeads(v view) []finding {
+	p, d, unequal := v.unequalTP()
+	if !unequal || !v.vllmConnector() || v.Mode != Read || !v.headSharded() {
+		return nil
+	}
+	heads := v.Geometry.KVHeads
+	perP, perD := ceilDiv(heads, p), ceilDiv(heads, d)
+	if perP == perD && min(p, d) >= heads {
+		return nil
+	}
+	return []finding{{
+		field:   "transfer.mover",
+		message: fmt.Sprintf("%d KV heads per prefill rank (tp %d) and %d per decode rank (tp %d) in Read mode", perP, p, perD, d),
+		fix:     fmt.Sprintf("set transfer.mover to Agent, or decode.layout.tp to %d", p),
+	}}
+}
+
+func tpWrite(v view) []finding {
+	p, d, unequal := v.unequalTP()
+	if !unequal || !v.vllmConnector() || v.Mode != Write {
+		return nil
+	}
+	message := fmt.Sprintf("prefill tp %d and decode tp %d in Write mode on vLLM", p, d)
+	switch supports(v.Version, featureWriteTP) {
+	case supportYes:
+		return nil
+	case supportNo:
+		return []finding{{
+			field: "transfer.mover", message: message + " " + v.Version,
+			fix: fmt.Sprintf("set transfer.mover to Agent, use an engine.image of vLLM 0.33.0, or set decode.layout.tp to %d", p),
+		}}
+	case supportUnknown:
+	}
+	return []finding{{
+		field: "engine.version", severity: Warn, message: message + " of unknown version " + quoted(v.Version),
+		fix: "set engine.version to the release in the image, or transfer.mover to Agent",
+	}}
+}
+
+func dcpMix(v view) []finding {
+	p, d := v.prefill.DCP, v.decode.DCP
+	if p == 1 || p == d {
+		return nil
+	}
+	return []finding{{
+		field:   layoutField(Prefill, "dcp"),
+		message: fmt.Sprintf("prefill dcp %d and decode dcp %d", p, d),
+		fix:     "set prefill.layout.dcp to 1",
+	}}
+}
+
+func dcpInterleave(v view) []finding {
+	p, d := v.prefill, v.decode
+	if p.DCP == 1 || p.DCP != d.DCP || p.Interleave == d.Interleave {
+		return nil
+	}
+	return []finding{{
+		field:   layoutField(Prefill, "interleave"),
+		message: fmt.Sprintf("dcp %d on both sides, prefill interleave %d and decode interleave %d", p.DCP, p.Interleave, d.Interleave),
+		fix:     fmt.Sprintf("set prefill.layout.interleave to %d", d.Interleave),
+	}}
+}
+
+func dcpTPPair(v view) []finding {
+	p, d, unequal := v.unequalTP()
+	if !unequal || v.mover != MoverEngine || v.prefill.DCP == 1 || v.prefill.DCP != v.decode.DCP {
+		return nil
+	}
+	f := finding{
+		field:   tpField(Decode),
+		message: fmt.Sprintf("dcp %d on both sides, prefill tp %d and decode tp %d", v.prefill.DCP, p, d),
+		fix:     fmt.Sprintf("set decode.layout.tp to %d", v.tpFor(Decode, p)),
+	}
+	if v.vllmConnector() {
+		f.field = "transfer.mover"
+		f.fix = fmt.Sprintf("set transfer.mover to Agent, or decode.layout.tp to %d", p)
+	}
+	return []finding{f}
+}
+
+// dealt says that decode alone has DCP, so that tokens have to be dealt.
+func (v view) dealt() bool { return v.prefill.DCP == 1 && v.decode.DCP > 1 }
+
+func dcpMLA(v view) []finding {
+	if !v.dealt() || !v.headSharded() {
+		return nil
+	}
+	return []finding{{
+		field:   layoutField(Decode, "dcp"),
+		message: fmt.Sprintf("prefill without DCP and decode dcp %d, on a model of %d KV heads (%s)", v.decode.DCP, v.Geometry.KVHeads, v.Geometry.Kind),
+		fix:     "set decode.layout.dcp to 1",
+	}}
+}
+
+func dcpRead(v view) []finding {
+	if !v.dealt() || v.Mode != Read {
+		return nil
+	}
+	return []finding{{
+		field:   "transfer.mode",
+		message: fmt.Sprintf("prefill without DCP and decode dcp %d in Read mode", v.decode.DCP),
+		fix:     "set transfer.mode to Write",
+	}}
+}
+
+func dcpVersion(v view) []finding {
+	if !v.dealt() || v.mover != MoverEngine {
+		return nil
+	}
+	message := fmt.Sprintf("prefill without DCP and decode dcp %d", v.decode.DCP)
+	if v.Engine == SGLang {
+		return []finding{{
+			field: "engine.version", severity: Warn, message: message + " on SGLang's mori backend",
+			reason: "which release of SGLang deals tokens to DCP ranks with this backend is not known; older ones refuse to start",
+			fix:    "use an engine.image that has it, or set decode.layout.dcp to 1",
+		}}
+	}
+	const fix = "set transfer.mover to Agent"
+	if supports(v.Version, featureDCPRelayout) == supportNo {
+		return []finding{{field: "transfer.mover", message: message + " on vLLM " + v.Version, fix: fix}}
+	}
+	return []finding{{
+		field: "transfer.mover", severity: Warn,
+		message: message + " on vLLM of version " + quoted(v.Version) + ", not known to have it", fix: fix,
+	}}
+}
+
+func blockSize(v view) []finding {
+	p, d := v.Prefill.BlockSize, v.Decode.BlockSize
+	if p < 1 || d < 1 || p == d {
+		return nil
+	}
+	return []finding{{
+		field:   "decode.blockSize",
+		message: fmt.Sprintf("prefill blocks of %d tokens and decode blocks of %d", p, d),
+		fix:     fmt.Sprintf("set decode.blockSize to %d", p),
+	}}
+}
+
+// kvType takes vLLM's Auto for any type of the same size: it is the model's own
+// type, which is not known here. SGLang compares the names.
+func kvType(v view) []finding {
+	p, d := v.Prefill.KVType, v.Decode.KVType
+	if p == d {
+		return nil
+	}
+	if v.vllmRules() && (p == Auto || d == Auto) && p.Bytes() == d.Bytes() {
+		return nil
+	}
+	return []finding{{
+		field:   "decode.kvCacheType",
+		message: fmt.Sprintf("prefill KV cache type %s and decode %s", p, d),
+		fix:     fmt.Sprintf("set decode.kvCacheType to %s", p),
+	}}
+}
+
+func readDPHosts(v view) []finding {
+	l := v.prefill
+	if !v.vllmRules() || v.Mode != Read || l.DP == l.DPLocal {
+		return nil
+	}
+	return []finding{{
+		field:   "transfer.mode",
+		message: fmt.Sprintf("prefill dp %d over pods of %d data-parallel ranks in Read mode", l.DP, l.DPLocal),
+		fix:     "set transfer.mode to Write, or use replicas of one pod (prefill.layout.dp equal to dpLocal)",
+	}}
+}
+
+func quoted(version string) string {
+	if version == "" {
+		return "(none given)"
+	}
+	return fmt.Sprintf("%q", version)
+}

@@ -1,0 +1,230 @@
+package kvlayout
+
+import "fmt"
+
+func degrees(v view, role Role) []finding {
+	l := v.layout(role)
+	var fs []finding
+	for _, d := range []struct {
+		name  string
+		value int
+	}{{"tp", l.TP}, {"pp", l.PP}, {"dp", l.DP}, {"dpLocal", l.DPLocal}, {"dcp", l.DCP}, {"interleave", l.Interleave}} {
+		if d.name == "dpLocal" && v.side(role).Layout.DPLocal == 0 {
+			continue // It is dp's, which has been looked at.
+		}
+		if d.value < 1 {
+			field := layoutField(role, d.name)
+			fs = append(fs, finding{
+				field: field, message: fmt.Sprintf("%s %s is %d", role, d.name, d.value),
+				fix: fmt.Sprintf("set %s to 1 or more", field),
+			})
+		}
+	}
+	if len(fs) > 0 {
+		return fs
+	}
+	if l.DP%l.DPLocal != 0 {
+		field := layoutField(role, "dpLocal")
+		fs = append(fs, finding{
+			field: field, message: fmt.Sprintf("%s dpLocal %d does not divide dp %d", role, l.DPLocal, l.DP),
+			fix: fmt.Sprintf("set %s to %d", field, largest(l.DPLocal, func(n int) bool { return l.DP%n == 0 })),
+		})
+	}
+	if v.Engine == SGLang && l.TP%l.DP != 0 {
+		field := layoutField(role, "dp")
+		fs = append(fs, finding{
+			field: field, message: fmt.Sprintf("%s dp %d does not divide tp %d", role, l.DP, l.TP),
+			reason: "SGLang's DP attention cuts the TP group into dp equal groups",
+			fix:    fmt.Sprintf("set %s to %d", field, largest(l.DP, func(n int) bool { return l.TP%n == 0 })),
+		})
+	}
+	return fs
+}
+
+func modelGeometry(v view, role Role) []finding {
+	l := v.layout(role)
+	if v.HasGeometry || (l.TP == 1 && l.DCP == 1) {
+		return nil
+	}
+	model := v.Geometry.Model
+	if model == "" {
+		model = "the model"
+	}
+	return []finding{{
+		field: "model.geometry", message: fmt.Sprintf("the KV geometry of %s is not known", model),
+		fix: "set model.geometry, as printed by kubectl pdpool geometry --config config.json",
+	}}
+}
+
+func headsTP(v view, role Role) []finding {
+	tp, heads := v.attentionTP(role), v.Geometry.AttentionHeads
+	if !v.HasGeometry || heads < 1 || heads%tp == 0 {
+		return nil
+	}
+	fit := largest(min(tp, heads), v.tpFits)
+	return []finding{{
+		field:   tpField(role),
+		message: fmt.Sprintf("%s tp %d does not divide %d attention heads", role, tp, heads),
+		fix:     fmt.Sprintf("set %s to %d", tpField(role), v.tpFor(role, fit)),
+	}}
+}
+
+func kvHeadsTP(v view, role Role) []finding {
+	tp, heads := v.attentionTP(role), v.Geometry.KVHeads
+	if !v.headSharded() || heads%tp == 0 || tp%heads == 0 {
+		return nil
+	}
+	return []finding{{
+		field:   tpField(role),
+		message: fmt.Sprintf("%s tp %d and %d KV heads do not divide each other", role, tp, heads),
+		fix:     fmt.Sprintf("set %s to %d", tpField(role), v.tpFor(role, largest(tp, v.tpFits))),
+	}}
+}
+
+// tpFits says whether the model's heads can be split over tp ranks.
+func (v view) tpFits(tp int) bool {
+	if !v.HasGeometry {
+		return true
+	}
+	if v.Geometry.AttentionHeads%tp != 0 {
+		return false
+	}
+	return !v.headSharded() || v.Geometry.KVHeads%tp == 0 || tp%v.Geometry.KVHeads == 0
+}
+
+func dcpTP(v view, role Role) []finding {
+	l := v.layout(role)
+	if l.TP%l.DCP == 0 {
+		return nil
+	}
+	field := layoutField(role, "dcp")
+	return []finding{{
+		field:   field,
+		message: fmt.Sprintf("%s dcp %d does not divide tp %d", role, l.DCP, l.TP),
+		fix:     fmt.Sprintf("set %s to %d", field, largest(min(l.DCP, l.TP), func(n int) bool { return l.TP%n == 0 })),
+	}}
+}
+
+func dcpGQA(v view, role Role) []finding {
+	l, g := v.layout(role), v.Geometry
+	if !v.vllmRules() || !v.headSharded() || l.DCP == 1 {
+		return nil
+	}
+	fits := func(dcp int) bool {
+		return l.TP > g.KVHeads && dcp <= l.TP/g.KVHeads && g.AttentionHeads/g.KVHeads%dcp == 0 && l.TP%dcp == 0
+	}
+	if fits(l.DCP) {
+		return nil
+	}
+	field := layoutField(role, "dcp")
+	return []finding{{
+		field: field,
+		message: fmt.Sprintf("%s dcp %d with tp %d on %d KV heads and %d attention heads",
+			role, l.DCP, l.TP, g.KVHeads, g.AttentionHeads),
+		fix: fmt.Sprintf("set %s to %d", field, largest(l.DCP, fits)),
+	}}
+}
+
+func interleaveBlock(v view, role Role) []finding {
+	l, b := v.layout(role), v.side(role).BlockSize
+	if !v.vllmRules() || l.DCP == 1 || b < 1 || b%l.Interleave == 0 {
+		return nil
+	}
+	field := layoutField(role, "interleave")
+	return []finding{{
+		field:   field,
+		message: fmt.Sprintf("%s interleave %d does not divide the block of %d tokens", role, l.Interleave, b),
+		fix:     fmt.Sprintf("set %s to %d", field, largest(min(l.Interleave, b), func(n int) bool { return b%n == 0 })),
+	}}
+}
+
+func interleaveUnused(v view, role Role) []finding {
+	l := v.layout(role)
+	if l.Interleave == 1 || l.DCP > 1 {
+		return nil
+	}
+	field := layoutField(role, "interleave")
+	return []finding{{
+		field:   field,
+		message: fmt.Sprintf("%s interleave %d without DCP", role, l.Interleave),
+		fix:     fmt.Sprintf("remove %s, or set %s", field, layoutField(role, "dcp")),
+	}}
+}
+
+func (v view) dense() bool { return v.vllmRules() && v.HasGeometry && !v.Geometry.MoE }
+
+func dpDense(v view, role Role) []finding {
+	l := v.layout(role)
+	if !v.dense() || l.DP == 1 {
+		return nil
+	}
+	field := layoutField(role, "dp")
+	return []finding{{
+		field:   field,
+		message: fmt.Sprintf("%s dp %d on a model without experts", role, l.DP),
+		fix:     fmt.Sprintf("set %s to 1 and multiply %s.replicas by %d", field, role, l.DP),
+	}}
+}
+
+func dpDensePorts(v view, role Role) []finding {
+	l := v.layout(role)
+	if !v.dense() || !v.vllmConnector() || l.DPLocal == 1 {
+		return nil
+	}
+	field := layoutField(role, "dp")
+	return []finding{{
+		field:   field,
+		message: fmt.Sprintf("%s has %d data-parallel ranks in a pod, on a model without experts", role, l.DPLocal),
+		fix:     fmt.Sprintf("set %s to 1 and multiply %s.replicas by %d, or set transfer.mover to Agent", field, role, l.DP),
+	}}
+}
+
+func portsDPTP(v view, role Role) []finding {
+	l := v.layout(role)
+	if !v.vllmConnector() || l.DPLocal == 1 || l.TP == 1 {
+		return nil
+	}
+	field := layoutField(role, "dpLocal")
+	return []finding{{
+		field:   field,
+		message: fmt.Sprintf("%s has dpLocal %d and tp %d in one pod", role, l.DPLocal, l.TP),
+		fix:     fmt.Sprintf("set transfer.mover to Agent, or %s to 1", field),
+	}}
+}
+
+func gpusPerPod(v view, role Role) []finding {
+	l, node := v.layout(role), v.side(role).DevicesPerNode
+	rank, local := mulSat(int64(l.TP), int64(l.PP)), int64(l.DPLocal)
+	if v.Engine == SGLang {
+		local = 1 // Its DP ranks share the GPUs of the TP group.
+	}
+	gpus, n := mulSat(rank, local), int64(node)
+	if node < 1 || gpus <= n || (gpus%n == 0 && (n%rank == 0 || rank%n == 0)) {
+		return nil
+	}
+	f := finding{message: fmt.Sprintf("a %s pod needs %d GPUs, and a node has %d", role, gpus, node)}
+	if rank <= n {
+		f.field = layoutField(role, "dpLocal")
+		f.fix = fmt.Sprintf("set %s to %d", f.field, largest(l.DPLocal, func(k int) bool {
+			return l.DP%k == 0 && mulSat(rank, int64(k)) <= n
+		}))
+		return []finding{f}
+	}
+	if l.PP > node {
+		f.field = layoutField(role, "pp")
+		f.fix = fmt.Sprintf("set %s to %d", f.field, max(node/l.TP, 1))
+		return []finding{f}
+	}
+	f.field = tpField(role)
+	f.fix = fmt.Sprintf("set %s to %d, or gpu.devicesPerNode to what the nodes have", f.field, v.tpOnNode(role, node))
+	return []finding{f}
+}
+
+// tpOnNode is the largest tp that keeps a data-parallel rank on one node.
+func (v view) tpOnNode(role Role, node int) int {
+	l := v.layout(role)
+	if v.Engine == SGLang {
+		return l.DP * largest(node/l.PP/l.DP, v.tpFits)
+	}
+	return largest(min(l.TP, node/l.PP), v.tpFits)
+}
