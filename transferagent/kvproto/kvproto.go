@@ -1,0 +1,168 @@
+// Package kvproto is the protocol of the KV socket, the door between an engine
+// and its transfer agent. It is pure: messages, Append and Parse.
+//
+// The socket is a unix stream. A frame is a big-endian u32 length and that many
+// bytes of one MessagePack map with a string "type". File descriptors travel as
+// SCM_RIGHTS with the first byte of the frame that names them.
+//
+// An engine opens one scheduler connection per data parallel rank (block ids,
+// peers and aborts arise there) and one worker connection per rank (memory,
+// events and results). The first message of a connection is Hello, answered by
+// Welcome or Refused.
+package kvproto
+
+// ProtocolVersion travels in Hello.
+const ProtocolVersion = 1
+
+// Limits of what one side accepts from the other.
+const (
+	MaxFrame      = 4 << 20
+	MaxTransferID = 256
+	MaxBlocks     = 1 << 18 // block ids in one message
+	MaxText       = 1024
+	MaxRegions    = 4096 // regions of one worker
+)
+
+// Connection kinds.
+const (
+	Scheduler = "scheduler"
+	Worker    = "worker"
+)
+
+// Message is any message of the protocol.
+type Message interface{ Type() string }
+
+// Hello opens a connection (engine to agent).
+type Hello struct {
+	Version     int
+	Connection  string // Scheduler or Worker
+	DP          int    // data parallel rank within the pod
+	TP          int    // tensor parallel rank; 0 on a scheduler connection
+	TPSize      int
+	DCP         int
+	Interleave  int
+	BlockTokens int
+	Blocks      int // number of blocks per rank
+	Model       string
+	KVType      string
+	// Faults are injected into transfers of this engine; only an agent of a
+	// Simulator pool takes them. See package transferagent/fault.
+	Faults []string
+}
+
+// Welcome answers Hello (agent to engine). Epoch is the agent's incarnation: a
+// new one means that everything in flight before has ended or will be reported.
+type Welcome struct {
+	Epoch uint64
+}
+
+// Memory hands over the KV memory of a worker's rank: a sealed memfd, the
+// descriptor travels with the frame. At most one per worker connection.
+type Memory struct {
+	Bytes int64
+}
+
+// Region tells where one layer lies in the worker's memory; the fields are those
+// of kvlayout.Region.
+type Region struct {
+	Name                                      string // the engine's layer name
+	Layer                                     int
+	Offset, BlockStride                       int64
+	Blocks, BlockTokens, HeadFirst, HeadCount int
+	HeadStride, TokenStride, RowBytes         int64
+}
+
+// Ready says that the worker's regions are complete.
+type Ready struct{}
+
+// Expect announces a transfer at admission, on either side (scheduler). Hash is
+// over the prompt's token ids; sides whose Tokens or Hash differ fail as prompt-differs.
+type Expect struct {
+	Transfer string
+	Tokens   int
+	Hash     []byte // at most 32 bytes
+}
+
+// Hold names the blocks that prefill keeps for a transfer (scheduler). The
+// engine keeps them until Released.
+type Hold struct {
+	Transfer string
+	Blocks   []int32
+	Tokens   int
+}
+
+// Save says that a layer of a transfer's blocks is complete in the worker's
+// memory (worker, prefill).
+type Save struct {
+	Transfer string
+	Layer    int
+}
+
+// Sealed says that all layers are saved (worker, prefill).
+type Sealed struct{ Transfer string }
+
+// Receive asks for a WRITE into decode's blocks (scheduler, decode), once per request.
+type Receive struct {
+	Transfer   string
+	Blocks     []int32
+	FirstToken int // first token that is missing locally
+	Tokens     int // prompt length
+	Peer       Peer
+}
+
+// Peer names the prefill side as the router told the engine.
+type Peer struct {
+	Host      string // IP
+	Handshake int
+	Notify    int
+	DP        int // global data parallel rank that runs the request
+	TPSize    int
+}
+
+// Abort ends a transfer early (scheduler); answered by Quiet when no copy
+// touches its blocks any more.
+type Abort struct{ Transfer string }
+
+// Done ends a transfer well: on a decode worker all expected writers are done
+// and every byte is in place; exactly once per transfer and worker, or Failed.
+type Done struct{ Transfer string }
+
+// Failed ends a transfer badly, and no copy touches its blocks any more. Sent to
+// the scheduler and to every worker of the rank group that was told of it, once each.
+type Failed struct {
+	Transfer string
+	Rule     string // a rule id or a reason such as peer-gone, deadline-defer
+	Text     string
+}
+
+// Quiet answers Abort: the blocks may be used again.
+type Quiet struct{ Transfer string }
+
+// Released tells prefill's scheduler that held blocks may be freed: all written,
+// or the transfer has ended otherwise and is quiet.
+type Released struct{ Transfer string }
+
+// Refused answers a message that was wrong. The connection stays open unless the
+// message was Hello.
+type Refused struct {
+	Rule string
+	Text string
+}
+
+// The types on the wire.
+func (Hello) Type() string    { return "hello" }
+func (Welcome) Type() string  { return "welcome" }
+func (Memory) Type() string   { return "memory" }
+func (Region) Type() string   { return "region" }
+func (Ready) Type() string    { return "ready" }
+func (Expect) Type() string   { return "expect" }
+func (Hold) Type() string     { return "hold" }
+func (Save) Type() string     { return "save" }
+func (Sealed) Type() string   { return "sealed" }
+func (Receive) Type() string  { return "receive" }
+func (Abort) Type() string    { return "abort" }
+func (Done) Type() string     { return "done" }
+func (Failed) Type() string   { return "failed" }
+func (Quiet) Type() string    { return "quiet" }
+func (Released) Type() string { return "released" }
+func (Refused) Type() string  { return "refused" }
