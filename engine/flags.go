@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+)
+
+// arity says what follows a flag.
+type arity int
+
+const (
+	one     arity = iota // one value
+	switch_              // none; also as --no-name
+	many                 // one or more values
+	object               // one JSON value, or one value per dotted key
+)
+
+// known is a flag that ParseArgs can tell apart. Whatever is not listed is kept
+// with all words up to the next flag.
+type known struct {
+	name  string
+	short string
+	takes arity
+	whole bool // its value is a whole number
+	owner owner
+}
+
+// owner says which field of the spec stands for a flag that the operator renders.
+type owner struct {
+	field   string // below spec, or below the role when perRole
+	perRole bool
+	why     string // where no field stands for it
+}
+
+func (o owner) owned() bool { return o != owner{} }
+
+func role(field string) owner   { return owner{field: field, perRole: true} }
+func spec(field string) owner   { return owner{field: field} }
+func never(reason string) owner { return owner{why: reason} }
+
+var (
+	ports      = never("the operator chooses the ports of a pod")
+	oneHost    = never("a tensor parallel group lies in one pod; more pods come from layout.dp and layout.dpLocal")
+	balancer   = never("the router chooses data parallel ranks; their groups come from layout.dp and layout.dpLocal")
+	kvTransfer = spec("transfer")
+)
+
+// knownFlags is vLLM's spelling of what matters here.
+var knownFlags = []known{
+	{name: "model", owner: spec("model.name")},
+	{name: "served-model-name", takes: many, owner: spec("model.servedName")},
+	{name: "config", owner: never("flags inside a file can't be checked: put them into args")},
+	{name: "host", owner: never("the agent and the probes reach the engine on all addresses of the pod")},
+	{name: "port", whole: true, owner: ports},
+	{name: "headless", takes: switch_, owner: never("every pod of a replica serves HTTP")},
+	{name: "max-model-len", owner: spec("model.maxLength")},
+
+	{name: "tensor-parallel-size", short: "tp", whole: true, owner: role("layout.tp")},
+	{name: "pipeline-parallel-size", short: "pp", whole: true, owner: role("layout.pp")},
+	{name: "prefill-context-parallel-size", short: "pcp", whole: true, owner: never("prefill context parallelism has no KV transfer")},
+	{name: "decode-context-parallel-size", short: "dcp", whole: true, owner: role("layout.dcp")},
+	{name: "cp-kv-cache-interleave-size", whole: true, owner: role("layout.interleave")},
+	{name: "dcp-kv-cache-interleave-size", whole: true, owner: role("layout.interleave")},
+	{name: "data-parallel-size", short: "dp", whole: true, owner: role("layout.dp")},
+	{name: "data-parallel-size-local", short: "dpl", whole: true, owner: role("layout.dpLocal")},
+	{name: "data-parallel-rank", short: "dpn", whole: true, owner: balancer},
+	{name: "data-parallel-start-rank", short: "dpr", whole: true, owner: balancer},
+	{name: "data-parallel-address", short: "dpa", owner: balancer},
+	{name: "data-parallel-rpc-port", short: "dpp", whole: true, owner: ports},
+	{name: "data-parallel-supervisor-port", whole: true, owner: ports},
+	{name: "data-parallel-hybrid-lb", short: "dph", takes: switch_, owner: balancer},
+	{name: "data-parallel-external-lb", short: "dpe", takes: switch_, owner: balancer},
+	{name: "data-parallel-multi-port-external-lb", short: "dpm", takes: switch_, owner: balancer},
+	{name: "nnodes", short: "n", whole: true, owner: oneHost},
+	{name: "node-rank", short: "r", whole: true, owner: oneHost},
+	{name: "master-addr", owner: oneHost},
+	{name: "master-port", whole: true, owner: ports},
+
+	{name: "block-size", whole: true, owner: spec("engine.blockSize")},
+	{name: "kv-cache-dtype", owner: spec("engine.kvCacheType")},
+	{name: "kv-cache-memory-bytes", owner: spec("engine.kvCacheMemory")},
+	{name: "kv-transfer-config", takes: object, owner: kvTransfer},
+
+	// Not the operator's, listed for their arity or because the Simulator takes them.
+	{name: "num-gpu-blocks-override", whole: true},
+	{name: "data-parallel-backend", short: "dpb"},
+	{name: "api-server-count", short: "asc", whole: true},
+	{name: "enable-expert-parallel", short: "ep", takes: switch_},
+	{name: "enable-chunked-prefill", takes: switch_},
+	{name: "enable-prefix-caching", takes: switch_},
+	{name: "enforce-eager", takes: switch_},
+	{name: "trust-remote-code", takes: switch_},
+	{name: "disable-hybrid-kv-cache-manager", takes: switch_},
+	{name: "dcp-q-replicate", takes: switch_},
+	{name: "dcp-comm-backend"},
+	{name: "all2all-backend"},
+	{name: "attention-backend"},
+	{name: "gpu-memory-utilization"},
+	{name: "max-num-seqs", whole: true},
+	{name: "max-num-batched-tokens"},
+	{name: "dtype"},
+	{name: "quantization", short: "q"},
+	{name: "tokenizer"},
+	{name: "seed", whole: true},
+	{name: "compilation-config", short: "O", takes: object},
+	{name: "speculative-config", takes: object},
+	{name: "hf-overrides", takes: object},
+
+	{name: "sim-geometry", takes: object, owner: spec("model.geometry")},
+	{name: "sim-kv-layout"},
+	{name: "sim-fault"},
+	{name: "sim-prefill-ms-per-layer"},
+	{name: "sim-ms-per-token"},
+	{name: "sim-max-queue", whole: true},
+}
+
+// ownedEnv is the environment that the operator sets or that would undo a flag of it.
+var ownedEnv = map[string]owner{
+	HostIP:                           never("the operator sets the pod's IP"),
+	"VLLM_PORT":                      ports,
+	"VLLM_ENGINE_READY_TIMEOUT_S":    never("the operator sizes it with the startup probe"),
+	"VLLM_MORIIO_TRANSFER_TIMEOUT_S": spec("transfer.receiveAbortTimeoutSeconds"),
+	"VLLM_DP_SIZE":                   role("layout.dp"),
+	"VLLM_DP_RANK":                   balancer,
+	"VLLM_DP_RANK_LOCAL":             balancer,
+	"VLLM_DP_MASTER_IP":              balancer,
+	"VLLM_DP_MASTER_PORT":            ports,
+}
+
+// lookup finds the flag that a parser like Python's argparse would take for a
+// long name: the exact one, else the only one that it abbreviates.
+func lookup(name string) (known, bool) {
+	if i := slices.IndexFunc(knownFlags, func(k known) bool { return k.name == name }); i >= 0 {
+		return knownFlags[i], true
+	}
+	var found known
+	matches := 0
+	for _, k := range knownFlags {
+		if len(name) > 1 && strings.HasPrefix(k.name, name) {
+			found = k
+			matches++
+		}
+	}
+	return found, matches == 1
+}
+
+func lookupShort(short string) (known, bool) {
+	if short == "" {
+		return known{}, false
+	}
+	i := slices.IndexFunc(knownFlags, func(k known) bool { return k.short == short })
+	if i < 0 {
+		return known{}, false
+	}
+	return knownFlags[i], true
+}

@@ -1,0 +1,35 @@
+package engine
+
+import (
+	"regexp"
+	"strings"
+)
+
+var (
+	namedVersion   = regexp.MustCompile(`vllm[-_]?v?(\d+\.\d+\.\d+)(.*)$`)
+	leadingVersion = regexp.MustCompile(`^v?(\d+\.\d+\.\d+)(.*)$`)
+	// A suffix that does not come after a release of the same number: none, a
+	// build suffix, or a post-release.
+	released   = regexp.MustCompile(`^($|[-_+]|\.post\d)`)
+	prerelease = regexp.MustCompile(`^[-_.]?(rc|a|b|alpha|beta|dev|nightly)\d*($|[-_+.])`)
+)
+
+// VersionOf reads the vLLM version from the tag of an image: "0.33.0" for
+// "vllm/vllm-openai-rocm:v0.33.0" or "rocm/vllm:rocm7.0_ubuntu_22.04_vllm_0.33.0".
+// It is "" where the tag doesn't say: no tag, a digest, a nightly or a pre-release.
+func VersionOf(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	name := image[strings.LastIndexByte(image, '/')+1:]
+	_, tag, ok := strings.Cut(name, ":")
+	if !ok {
+		return ""
+	}
+	m := namedVersion.FindStringSubmatch(tag)
+	if m == nil {
+		m = leadingVersion.FindStringSubmatch(tag)
+	}
+	if m == nil || prerelease.MatchString(m[2]) || !released.MatchString(m[2]) {
+		return ""
+	}
+	return m[1]
+}
