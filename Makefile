@@ -1,0 +1,91 @@
+# PDPool: `make help` lists the targets. Tools are pinned in go.tools.mod and run
+# through the Go tool chain; nothing but Go, make, git and a C compiler (for the
+# race detector) is needed, and root on Linux for the cluster targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+
+VERSION ?= v0.1.0-dev
+LDFLAGS := -s -w -X main.version=$(VERSION)
+COMMANDS := manager transfer-agent router enginesim
+BIN := bin
+TOOL := go tool -modfile=go.tools.mod
+DEVCLUSTER := hack/devcluster/devcluster.sh
+
+# Packages with goroutines run under the race detector. What links all of
+# client-go runs without it, as that build alone would take minutes.
+RACE := ./zmtp/... ./transferagent/... ./router ./router/policy/... ./router/registration/... ./enginesim/... ./kvlayout/...
+FUZZTIME ?= 10s
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: generate
+generate: ## regenerate deepcopy code, CRD, RBAC, webhook configuration and the chart's copies
+	$(TOOL) controller-gen object:headerFile=/dev/null paths=./api/...
+	$(TOOL) controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
+	$(TOOL) controller-gen rbac:roleName=pdpool-manager paths=./controllers/... output:rbac:dir=config/rbac
+	go run ./hack/chartcopy
+
+.PHONY: fmt
+fmt: ## format the code
+	$(TOOL) golangci-lint-kube-api-linter fmt
+
+.PHONY: lint
+lint: ## lint, import rules included
+	$(TOOL) golangci-lint-kube-api-linter run ./...
+
+.PHONY: tidy
+tidy: ## check that go.mod is tidy
+	go mod tidy -diff
+
+.PHONY: chart-lint
+chart-lint: ## lint the chart
+	$(TOOL) helm lint charts/pdpool --strict
+
+.PHONY: verify
+verify: generate lint tidy chart-lint ## regenerate, lint and fail on any difference in the tree
+	@changed=$$(git status --porcelain); \
+	if [ -n "$$changed" ]; then echo "make verify: the tree differs from what is committed:"; echo "$$changed"; git --no-pager diff | head -100; exit 1; fi
+
+.PHONY: test
+test: ## run all tests that need no cluster (the API server tests bring their own)
+	@assets=$$($(DEVCLUSTER) assets); export KUBEBUILDER_ASSETS=$$assets; \
+	go vet ./... && \
+	go test -shuffle on -race $(RACE) && \
+	go test -shuffle on $$(go list ./... | grep -v -F -x -f <(go list $(RACE)) | grep -v /test/e2e)
+	cd hack/devcluster && go test ./...
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME
+	hack/fuzz.sh $(FUZZTIME)
+
+.PHONY: bench
+bench: ## run the benchmarks
+	go test -run '^$$' -bench . ./kvlayout ./transferagent/transport/... ./router
+
+.PHONY: e2e
+e2e: images $(BIN)/e2e.test ## run the end-to-end tests on the development cluster
+	hack/e2e.sh
+
+$(BIN)/e2e.test: FORCE
+	go test -c -o $@ ./test/e2e
+
+.PHONY: build
+build: ## build the commands into bin/
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/ $(addprefix ./cmd/,$(COMMANDS))
+
+.PHONY: images
+images: build ## make the container images as archives in bin/images, without docker
+	hack/images.sh $(BIN)
+
+.PHONY: demo
+demo: ## bring up a cluster and show prefill/decode transfer end to end
+	hack/demo.sh
+
+.PHONY: demo-down
+demo-down: ## remove everything that the demo made
+	hack/demo-down.sh
+
+FORCE:
