@@ -1,0 +1,62 @@
+package pdpool
+
+import (
+	"time"
+
+	"github.com/pdpool/pdpool/api/v1alpha1"
+)
+
+// Outcome says how far a pool is.
+type Outcome string
+
+const (
+	// Converged: all is as the spec wants it, the plan is empty.
+	Converged Outcome = "Converged"
+	// Progressing: the plan does something, or pods that it made are starting.
+	Progressing Outcome = "Progressing"
+	// Waiting: nothing goes on until time passes or the cluster changes.
+	Waiting Outcome = "Waiting"
+	// Blocked: nothing goes on until the user changes the spec.
+	Blocked Outcome = "Blocked"
+)
+
+// Plan is what to do about a pool, as data. The shell carries it out in this
+// order: Create, Apply, Delete; then it writes Status and sends Events.
+type Plan struct {
+	// Create are objects that are created and never written again (pods,
+	// ControllerRevisions), in order. Each carries the pool as controller. One
+	// that exists already is fine if the pool's UID is its controller.
+	Create []Object
+	// Apply are whole objects for server-side apply. UID is set where the object
+	// was seen, as the precondition; one without UID is created.
+	Apply []Object
+	// Delete are objects as seen; UID is the precondition, and gone is fine.
+	Delete []Object
+
+	Outcome Outcome
+	// Reason is one of the reasons of condition Ready; Message a sentence.
+	Reason  string
+	Message string
+	// RequeueAfter is when to look again though nothing changed; 0 is never.
+	RequeueAfter time.Duration
+	// Events are sent once the status is written. One is a transition that
+	// happens by this plan, so a second plan does not repeat it.
+	Events []Event
+
+	resolved Resolved
+	prefill  roleBook
+	decode   roleBook
+}
+
+// Event is one event on the pool.
+type Event struct {
+	// Type is corev1.EventTypeNormal or corev1.EventTypeWarning.
+	Type    string
+	Reason  string
+	Message string
+}
+
+// roleBook is what the status keeps of a role besides counts.
+type roleBook struct {
+	instances []v1alpha1.InstanceStatus
+}
