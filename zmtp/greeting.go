@@ -1,0 +1,163 @@
+package zmtp
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"strings"
+)
+
+// Socket types, as READY names them.
+const (
+	dealer = "DEALER"
+	router = "ROUTER"
+)
+
+const (
+	signatureLength = 10
+	greetingLength  = 64
+	mechanismLength = 20
+
+	maxReady    = 4 << 10 // bytes of a READY or ERROR command
+	maxIdentity = 255
+)
+
+// signature begins every greeting. Its second-last byte makes the first nine a
+// frame length of 1 to a peer that speaks ZMTP 1.0.
+var signature = []byte{0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f}
+
+// appendGreeting appends the greeting of version 3.1 with the mechanism NULL.
+func appendGreeting(b []byte) []byte {
+	start := len(b)
+	b = append(b, signature...)
+	b = append(b, 3, 1)
+	b = append(b, "NULL"...)
+	return append(b, make([]byte, greetingLength-(len(b)-start))...)
+}
+
+// readSignature reads the first bytes of a peer, and no more of it than is needed
+// to see that it is something else.
+func readSignature(r *bufio.Reader) error {
+	first, err := r.ReadByte()
+	if err != nil {
+		return err
+	}
+	if first != signature[0] {
+		return errorf(NotZMTP, "first byte is 0x%02x", first)
+	}
+	var rest [signatureLength - 1]byte
+	if _, err := io.ReadFull(r, rest[:]); err != nil {
+		return unexpected(err)
+	}
+	if last := rest[len(rest)-1]; last != 0x7f {
+		return errorf(NotZMTP, "tenth byte is 0x%02x", last)
+	}
+	return nil
+}
+
+// readGreeting reads what follows the signature. The version comes first, since a
+// peer of version 2.0 sends less than the rest and waits.
+func readGreeting(r *bufio.Reader) error {
+	major, err := r.ReadByte()
+	if err != nil {
+		return unexpected(err)
+	}
+	if major < 3 {
+		return errorf(OldVersion, "peer speaks revision %d of ZMTP", major)
+	}
+	var rest [greetingLength - signatureLength - 1]byte
+	if _, err := io.ReadFull(r, rest[:]); err != nil {
+		return unexpected(err)
+	}
+	mechanism := rest[1 : 1+mechanismLength]
+	if name := bytes.TrimRight(mechanism, "\x00"); string(name) != "NULL" {
+		return errorf(Mechanism, "peer wants the mechanism %q", name)
+	}
+	return nil
+}
+
+// appendReady appends the READY command of a socket without an identity.
+func appendReady(b []byte, socketType string) []byte {
+	data := appendProperty(nil, "Socket-Type", []byte(socketType))
+	data = appendProperty(data, "Identity", nil)
+	return appendCommand(b, "READY", data)
+}
+
+func appendProperty(b []byte, name string, value []byte) []byte {
+	b = append(b, byte(len(name)))
+	b = append(b, name...)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(value)))
+	return append(b, value...)
+}
+
+// readReady reads the peer's READY and returns its identity, which is usually empty.
+func readReady(r *bufio.Reader, wanted string) (identity []byte, err error) {
+	flags, body, err := readFrame(r, maxReady)
+	if err != nil {
+		var e *Error
+		if errors.As(err, &e) {
+			return nil, errorf(BadHandshake, "no READY: %w", e.err)
+		}
+		return nil, unexpected(err)
+	}
+	if flags&flagCommand == 0 {
+		return nil, errorf(BadHandshake, "message before READY")
+	}
+	name, data, err := parseCommand(body)
+	switch {
+	case err != nil:
+		return nil, errorf(BadHandshake, "no READY: %w", err)
+	case name == "ERROR":
+		return nil, errorf(PeerError, "peer refuses the connection: %q", errorText(data))
+	case name != "READY":
+		return nil, errorf(BadHandshake, "command %q before READY", name)
+	}
+	return parseReady(data, wanted)
+}
+
+func parseReady(data []byte, wanted string) (identity []byte, err error) {
+	kind := ""
+	for len(data) > 0 {
+		var name string
+		var value []byte
+		if name, value, data, err = cutProperty(data); err != nil {
+			return nil, err
+		}
+		switch strings.ToLower(name) {
+		case "socket-type":
+			kind = string(value)
+		case "identity":
+			identity = value
+		}
+	}
+	switch {
+	case kind != wanted:
+		return nil, errorf(SocketType, "peer is a %.16q socket, %s belongs here", kind, wanted)
+	case len(identity) > maxIdentity:
+		return nil, errorf(BadHandshake, "identity of %d bytes, the limit is %d", len(identity), maxIdentity)
+	}
+	return identity, nil
+}
+
+func cutProperty(b []byte) (name string, value, rest []byte, err error) {
+	n := int(b[0])
+	if n == 0 || len(b) < 1+n+4 {
+		return "", nil, nil, errorf(BadHandshake, "READY with a broken property name")
+	}
+	name, b = string(b[1:1+n]), b[1+n:]
+	length := binary.BigEndian.Uint32(b)
+	if b = b[4:]; uint64(length) > uint64(len(b)) {
+		return "", nil, nil, errorf(BadHandshake, "READY with a property of %d bytes where %d are left", length, len(b))
+	}
+	return name, b[:length], b[length:], nil
+}
+
+// errorText is what an ERROR command says.
+func errorText(data []byte) []byte {
+	if len(data) > 0 && int(data[0]) <= len(data)-1 {
+		return data[1 : 1+int(data[0])]
+	}
+	return nil
+}
