@@ -1,0 +1,196 @@
+// Package tcp moves memory between hosts. The sender gathers strided pieces
+// into a stream, the receiver checks where each of them goes and reads it
+// straight into its place; every frame is answered after its last byte.
+//
+// A mover takes bytes only from who knows the random token in its Address,
+// which is handed over on the control connection.
+package tcp
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/pdpool/pdpool/transferagent/transport"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/ledger"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/regions"
+)
+
+// Options tune a mover. A zero field stands for its default.
+type Options struct {
+	Connections int // per session that is dialled; 2
+	Queue       int // batches per session before Post blocks; 64
+	MaxIncoming int // connections of peers at a time; 1024
+
+	DialTimeout  time.Duration // connect and welcome, also the wait for a hello; 5 s
+	WriteStall   time.Duration // for one frame to leave; 10 s
+	AckTimeout   time.Duration // between the answers of a peer that owes some; 10 s
+	FrameTimeout time.Duration // for a frame to arrive whole once it has begun; 30 s
+	CloseTimeout time.Duration // for the answers still owed when a session closes; 2 s
+	Withdrawal   time.Duration // for a write to end before Unregister cuts it; 5 s
+}
+
+func (o Options) withDefaults() Options {
+	o.Connections = cmp.Or(o.Connections, 2)
+	o.Queue = cmp.Or(o.Queue, 64)
+	o.MaxIncoming = cmp.Or(o.MaxIncoming, 1024)
+	o.DialTimeout = cmp.Or(o.DialTimeout, 5*time.Second)
+	o.WriteStall = cmp.Or(o.WriteStall, 10*time.Second)
+	o.AckTimeout = cmp.Or(o.AckTimeout, 10*time.Second)
+	o.FrameTimeout = cmp.Or(o.FrameTimeout, 30*time.Second)
+	o.CloseTimeout = cmp.Or(o.CloseTimeout, 2*time.Second)
+	o.Withdrawal = cmp.Or(o.Withdrawal, 5*time.Second)
+	return o
+}
+
+func (o Options) validate() error {
+	for _, n := range []struct {
+		name       string
+		value, max int
+	}{{"connections", o.Connections, 64}, {"queue", o.Queue, 1 << 16}, {"incoming connections", o.MaxIncoming, 1 << 16}} {
+		if n.value < 1 || n.value > n.max {
+			return fmt.Errorf("%s is %d, not 1 to %d", n.name, n.value, n.max)
+		}
+	}
+	for _, d := range []time.Duration{o.DialTimeout, o.WriteStall, o.AckTimeout, o.FrameTimeout, o.CloseTimeout, o.Withdrawal} {
+		if d < 0 {
+			return fmt.Errorf("timeout is %v, below 0", d)
+		}
+	}
+	return nil
+}
+
+// keepAlive finds a host that went away without a word within 30 s.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
+
+// Mover is a transport.Mover over TCP.
+type Mover struct {
+	options  Options
+	listener *net.TCPListener
+	address  address
+	memory   regions.Table
+	gate     regions.Gate
+	received ledger.Ledger
+	drops    ledger.Drops
+	serving  sync.WaitGroup // accept and serve goroutines
+
+	mu       sync.Mutex
+	closing  chan struct{} // closed by Close, under mu
+	incoming map[*net.TCPConn]struct{}
+	sessions map[*session]struct{}
+}
+
+var _ transport.Mover = (*Mover)(nil)
+
+// New listens on an address as net.Listen takes it (":0" for all addresses, IPv4
+// and IPv6, and a free port) and serves peers until Close.
+func New(listen string, o Options) (*Mover, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	config := net.ListenConfig{KeepAliveConfig: keepAlive}
+	l, err := config.Listen(context.Background(), "tcp", listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for transfers: %w", err)
+	}
+	m := &Mover{
+		options:  o,
+		listener: l.(*net.TCPListener),
+		address:  address{port: uint16(l.Addr().(*net.TCPAddr).Port)},
+		closing:  make(chan struct{}),
+		incoming: map[*net.TCPConn]struct{}{},
+		sessions: map[*session]struct{}{},
+	}
+	rand.Read(m.address.token[:]) //nolint:errcheck // it never fails
+	m.serving.Add(1)
+	go m.accept()
+	return m, nil
+}
+
+// Register implements transport.Mover.
+func (m *Mover) Register(id transport.MemoryID, mem transport.Memory) error {
+	return m.memory.Register(id, mem)
+}
+
+// Unregister implements transport.Mover. Frames that are on their way into the
+// memory are read to the void; a session whose write out of it is stuck for
+// longer than Options.Withdrawal is cut.
+func (m *Mover) Unregister(id transport.MemoryID) {
+	m.memory.Unregister(id, m.options.Withdrawal, nil)
+}
+
+// Revoke implements transport.Mover.
+func (m *Mover) Revoke(ctx context.Context, transfer string) error {
+	return m.gate.Revoke(ctx, transfer)
+}
+
+// Address implements transport.Mover: the port and this incarnation's token.
+func (m *Mover) Address() []byte { return m.address.append(nil) }
+
+// Port is the TCP port that peers dial.
+func (m *Mover) Port() int { return int(m.address.port) }
+
+// Received implements transport.Mover.
+func (m *Mover) Received(transfer string) []transport.Count { return m.received.Received(transfer) }
+
+// Dropped counts connections that were ended because of what came on them, by
+// reason: hello, version, stale, silent, crowded, frame, stalled.
+func (m *Mover) Dropped() map[string]int64 { return m.drops.Counts() }
+
+// Close implements transport.Mover.
+func (m *Mover) Close() error {
+	m.mu.Lock()
+	if m.closed() {
+		m.mu.Unlock()
+		m.serving.Wait()
+		return nil
+	}
+	close(m.closing)
+	for c := range m.incoming {
+		c.Close() //nolint:errcheck // nothing is left to do with it
+	}
+	sessions := make([]*session, 0, len(m.sessions))
+	for s := range m.sessions {
+		sessions = append(sessions, s)
+	}
+	m.mu.Unlock()
+	err := m.listener.Close()
+	for _, s := range sessions {
+		s.box.End(transport.ErrClosed)
+	}
+	for _, s := range sessions {
+		<-s.box.Ended()
+	}
+	m.serving.Wait()
+	return err
+}
+
+func (m *Mover) closed() bool {
+	select {
+	case <-m.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+func (m *Mover) enter(s *session) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed() {
+		return false
+	}
+	m.sessions[s] = struct{}{}
+	return true
+}
+
+func (m *Mover) forget(s *session) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.sessions, s)
+}

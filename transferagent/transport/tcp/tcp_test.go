@@ -1,0 +1,29 @@
+package tcp_test
+
+import (
+	"testing"
+
+	"github.com/pdpool/pdpool/transferagent/transport"
+	"github.com/pdpool/pdpool/transferagent/transport/tcp"
+	"github.com/pdpool/pdpool/transferagent/transport/transporttest"
+)
+
+func TestConformance(t *testing.T) {
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		t.Run(host, func(t *testing.T) {
+			transporttest.Run(t, func(t *testing.T) (transport.Mover, transport.Mover, string) {
+				return mover(t, tcp.Options{}), mover(t, tcp.Options{}), host
+			})
+		})
+	}
+}
+
+func mover(t *testing.T, o tcp.Options) *tcp.Mover {
+	t.Helper()
+	m, err := tcp.New(":0", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() }) //nolint:errcheck // tests that care close it themselves
+	return m
+}
