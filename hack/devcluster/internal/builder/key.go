@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// keySources are the folders below hack/devcluster whose files decide the binaries.
-var keySources = []string{"kube", "node", "cmd/pause", "internal/builder", "internal/imagetar"}
+// keySources are the folders and files below hack/devcluster that decide the binaries and images.
+var keySources = []string{"kube", "node", "cmd/pause", "internal/builder/targets_linux.go", "internal/imagetar"}
 
 // cacheKey is a hash of all that goes into the binaries and images: the sources in
-// keySources without their tests (the flags are among them, in this package), the
+// keySources without their tests (the flags of the builds are among them), the
 // version of Go and the architecture.
 func cacheKey(source, goVersion, arch string) (string, error) {
 	sum := sha256.New()

@@ -38,6 +38,10 @@ func RunNode(dir string, n int) error {
 	if err := configureInterface(r, name, nodeIP(n)); err != nil {
 		return err
 	}
+	// The cgroups of pods that died with the node would keep the kubelet busy for seconds.
+	if err := host.RemoveCgroups(c.nodeCgroup(n)); err != nil {
+		return err
+	}
 	if err := host.MakeCgroups(c.nodeCgroup(n)); err != nil {
 		return err
 	}

@@ -52,7 +52,18 @@ func (p Process) Kill(timeout time.Duration) error {
 			return fmt.Errorf("process %d does not end within %s of a SIGKILL", p.PID, timeout)
 		}
 	}
+	p.awaitReaped(2 * time.Second)
 	return nil
+}
+
+// awaitReaped waits until the process is no zombie either, as far as the machine's
+// first process, whose child it is then, looks after those at all.
+func (p Process) awaitReaped(timeout time.Duration) {
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", p.PID)); err != nil {
+			return
+		}
+	}
 }
 
 // startTime is the start time of a process from /proc, and empty when it has ended.
