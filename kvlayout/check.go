@@ -18,7 +18,7 @@ type view struct {
 // mover.
 func Check(p Pair, role Role) []Problem {
 	mover, _ := ResolveMover(p)
-	problems := newView(p, mover).checkSide(role)
+	problems := newView(p, mover).checkSide(rules(), role)
 	refusalsFirst(problems)
 	return problems
 }
@@ -30,9 +30,9 @@ func newView(p Pair, mover Mover) view {
 	return view{Pair: p, prefill: p.Prefill.Layout.Defaulted(), decode: p.Decode.Layout.Defaulted(), mover: mover}
 }
 
-func (v view) checkSide(role Role) []Problem {
+func (v view) checkSide(rs []rule, role Role) []Problem {
 	var problems []Problem
-	for _, r := range rules() {
+	for _, r := range rs {
 		if r.side == nil || refusedBy(problems, r.after) {
 			continue
 		}
@@ -44,15 +44,15 @@ func (v view) checkSide(role Role) []Problem {
 }
 
 // checkAll returns the problems of prefill, of decode and of the pair.
-func (v view) checkAll() []Problem {
-	problems := v.checkSide(Prefill)
-	for _, p := range v.checkSide(Decode) {
+func (v view) checkAll(rs []rule) []Problem {
+	problems := v.checkSide(rs, Prefill)
+	for _, p := range v.checkSide(rs, Decode) {
 		// Both sides find an unknown model; that is one problem.
 		if !slices.Contains(problems, p) {
 			problems = append(problems, p)
 		}
 	}
-	for _, r := range rules() {
+	for _, r := range rs {
 		if r.pair == nil || refusedBy(problems, r.after) {
 			continue
 		}

@@ -13,8 +13,9 @@ import (
 // Rules on the engine's own connector count where the mover, given or resolved, is
 // Engine. What is unknown (version, geometry) warns and never refuses.
 func Compatible(p Pair) []Problem {
-	mover, _ := ResolveMover(p)
-	problems := newView(p, mover).checkAll()
+	rs := rules()
+	mover, _ := resolveMover(p, rs)
+	problems := newView(p, mover).checkAll(rs)
 	refusalsFirst(problems)
 	return problems
 }
@@ -24,6 +25,10 @@ func Compatible(p Pair) []Problem {
 // serve the pair, else Agent. The simulator has no connector of its own, SGLang
 // none but its own.
 func ResolveMover(p Pair) (mover Mover, reason string) {
+	return resolveMover(p, rules())
+}
+
+func resolveMover(p Pair, rs []rule) (mover Mover, reason string) {
 	switch {
 	case p.Engine == Simulator:
 		return MoverAgent, "the simulator has no connector of its own"
@@ -32,8 +37,8 @@ func ResolveMover(p Pair) (mover Mover, reason string) {
 	case p.Engine == SGLang:
 		return MoverEngine, "SGLang moves its cache with its own mori backend"
 	}
-	withAgent := newView(p, MoverAgent).checkAll()
-	for _, problem := range newView(p, MoverEngine).checkAll() {
+	withAgent := newView(p, MoverAgent).checkAll(rs)
+	for _, problem := range newView(p, MoverEngine).checkAll(rs) {
 		if contains(withAgent, problem) {
 			continue
 		}

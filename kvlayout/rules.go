@@ -107,18 +107,24 @@ func sideRules() []rule {
 func tpRules() []rule {
 	return []rule{
 		{
-			RuleInfo: RuleInfo{"tp-multiple", PairScope, Refuse, "one tp is a multiple of the other",
-				"a rank takes its share from a whole number of ranks of the other side"},
+			RuleInfo: RuleInfo{
+				"tp-multiple", PairScope, Refuse, "one tp is a multiple of the other",
+				"a rank takes its share from a whole number of ranks of the other side",
+			},
 			pair: tpMultiple, after: []string{"degrees", "heads-tp", "kv-heads-tp"},
 		},
 		{
-			RuleInfo: RuleInfo{"tp-heads", PairScope, Refuse, "in Read mode with vLLM's own connector, ranks of both sides hold equally many KV heads",
-				"the connector reads whole blocks and cannot pick heads out of them"},
+			RuleInfo: RuleInfo{
+				"tp-heads", PairScope, Refuse, "in Read mode with vLLM's own connector, ranks of both sides hold equally many KV heads",
+				"the connector reads whole blocks and cannot pick heads out of them",
+			},
 			pair: tpHeads, after: []string{"degrees", "heads-tp", "kv-heads-tp", "tp-multiple"},
 		},
 		{
-			RuleInfo: RuleInfo{"tp-write", PairScope, Refuse, "in Write mode with vLLM's own connector, unequal tp needs 0.33.0",
-				"before vLLM 0.33.0 the writers of unequal tp all write to decode rank 0, without an error"},
+			RuleInfo: RuleInfo{
+				"tp-write", PairScope, Refuse, "in Write mode with vLLM's own connector, unequal tp needs 0.33.0",
+				"before vLLM 0.33.0 the writers of unequal tp all write to decode rank 0, without an error",
+			},
 			pair: tpWrite, after: []string{"degrees", "heads-tp", "kv-heads-tp", "tp-multiple"},
 		},
 	}
@@ -127,33 +133,45 @@ func tpRules() []rule {
 func dcpRules() []rule {
 	return []rule{
 		{
-			RuleInfo: RuleInfo{"dcp-mix", PairScope, Refuse, "prefill has no DCP, or as much as decode",
-				"tokens can be dealt from a prefill without DCP or copied between equal degrees, nothing else"},
+			RuleInfo: RuleInfo{
+				"dcp-mix", PairScope, Refuse, "prefill has no DCP, or as much as decode",
+				"tokens can be dealt from a prefill without DCP or copied between equal degrees, nothing else",
+			},
 			pair: dcpMix, after: []string{"degrees"},
 		},
 		{
-			RuleInfo: RuleInfo{"dcp-interleave", PairScope, Refuse, "equal DCP has equal interleave",
-				"equal DCP degrees are copied rank to rank, so tokens dealt differently would end in wrong slots without an error"},
+			RuleInfo: RuleInfo{
+				"dcp-interleave", PairScope, Refuse, "equal DCP has equal interleave",
+				"equal DCP degrees are copied rank to rank, so tokens dealt differently would end in wrong slots without an error",
+			},
 			pair: dcpInterleave, after: []string{"degrees"},
 		},
 		{
-			RuleInfo: RuleInfo{"dcp-tp-pair", PairScope, Refuse, "with the engine's own connector, equal DCP has equal tp",
-				"the connector pairs ranks by tp alone, so a decode rank would get the tokens of another DCP rank"},
+			RuleInfo: RuleInfo{
+				"dcp-tp-pair", PairScope, Refuse, "with the engine's own connector, equal DCP has equal tp",
+				"the connector pairs ranks by tp alone, so a decode rank would get the tokens of another DCP rank",
+			},
 			pair: dcpTPPair, after: []string{"degrees", "tp-multiple"},
 		},
 		{
-			RuleInfo: RuleInfo{"dcp-mla", PairScope, Refuse, "DCP on decode alone needs MLA",
-				"a prefill without DCP can deal tokens only of MLA's latent, which every rank holds whole"},
+			RuleInfo: RuleInfo{
+				"dcp-mla", PairScope, Refuse, "DCP on decode alone needs MLA",
+				"a prefill without DCP can deal tokens only of MLA's latent, which every rank holds whole",
+			},
 			pair: dcpMLA, after: []string{"degrees"},
 		},
 		{
-			RuleInfo: RuleInfo{"dcp-read", PairScope, Refuse, "DCP on decode alone needs Write mode",
-				"tokens are dealt to the decode ranks by the writing side; reading takes whole blocks"},
+			RuleInfo: RuleInfo{
+				"dcp-read", PairScope, Refuse, "DCP on decode alone needs Write mode",
+				"tokens are dealt to the decode ranks by the writing side; reading takes whole blocks",
+			},
 			pair: dcpRead, after: []string{"degrees", "dcp-mla"},
 		},
 		{
-			RuleInfo: RuleInfo{"dcp-version", PairScope, Refuse, "with the engine's own connector, DCP on decode alone needs an engine that has it",
-				"no vLLM up to 0.33.0 deals tokens to DCP ranks: long prompts hang decode and short ones land on wrong ranks without an error"},
+			RuleInfo: RuleInfo{
+				"dcp-version", PairScope, Refuse, "with the engine's own connector, DCP on decode alone needs an engine that has it",
+				"no vLLM up to 0.33.0 deals tokens to DCP ranks: long prompts hang decode and short ones land on wrong ranks without an error",
+			},
 			pair: dcpVersion, after: []string{"degrees", "dcp-mla", "dcp-read"},
 		},
 	}
@@ -162,18 +180,24 @@ func dcpRules() []rule {
 func memoryRules() []rule {
 	return []rule{
 		{
-			RuleInfo: RuleInfo{"block-size", PairScope, Refuse, "both sides have the same block size",
-				"blocks are paired by their index, so tokens would end in wrong slots"},
+			RuleInfo: RuleInfo{
+				"block-size", PairScope, Refuse, "both sides have the same block size",
+				"blocks are paired by their index, so tokens would end in wrong slots",
+			},
 			pair: blockSize,
 		},
 		{
-			RuleInfo: RuleInfo{"kv-type", PairScope, Refuse, "both sides have the same KV cache type",
-				"the cache is copied as bytes, which the other side would read as other numbers"},
+			RuleInfo: RuleInfo{
+				"kv-type", PairScope, Refuse, "both sides have the same KV cache type",
+				"the cache is copied as bytes, which the other side would read as other numbers",
+			},
 			pair: kvType,
 		},
 		{
-			RuleInfo: RuleInfo{"read-dp-hosts", PairScope, Refuse, "in Read mode, prefill has its data-parallel ranks in one pod",
-				"a reader knows one address per prefill replica; it would dial the ranks of the other pods there, and wait for ever"},
+			RuleInfo: RuleInfo{
+				"read-dp-hosts", PairScope, Refuse, "in Read mode, prefill has its data-parallel ranks in one pod",
+				"a reader knows one address per prefill replica; it would dial the ranks of the other pods there, and wait for ever",
+			},
 			pair: readDPHosts, after: []string{"degrees"},
 		},
 	}

@@ -33,11 +33,12 @@ type WriteSpec struct {
 // no room for them is refused, never truncated. FirstToken equal to Tokens needs
 // no copy. More source blocks than the prompt fills are ignored.
 //
-// The copies follow the source block list, inside a block by rising source offset.
-// A block takes one copy per segment that is regular on both sides (the latent of
-// MLA; all heads where they are laid out alike; else a head), and one more where
-// FirstToken cuts a group of interleaved tokens. Copies of one piece that continue
-// the one before on both sides are merged with it. Every target byte is written at
+// The copies follow the source block list. A block takes one copy per segment that
+// is regular on both sides: the latent of MLA, all heads where they are laid out
+// alike, else a head; with gaps between rows on one side, one per group of
+// interleaved tokens. They come by rising source offset, after those of a group that
+// FirstToken cuts. Copies of one piece that continue the one before on both sides are
+// merged with it. Every target byte is written at
 // most once if TargetBlocks names no block twice; bytes between rows are never
 // touched. It allocates nothing but the growth of dst.
 func WritePlan(dst []Copy, s WriteSpec) ([]Copy, error) {

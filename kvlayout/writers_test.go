@@ -44,7 +44,9 @@ func TestWriters(t *testing.T) {
 		{"tp 8 to 2, 4 heads", gqa(4), Layout{TP: 8}, Layout{TP: 2}, "d0<p0[0],p2[1]; d1<p4[2],p6[3]"},
 		{"tp 8 to 4, MLA", mla(), Layout{TP: 8}, Layout{TP: 4}, "d0<p0[0]; d1<p2[0]; d2<p4[0]; d3<p6[0]"},
 		{
-			"tp 4 to 8, MLA", mla(), Layout{TP: 4}, Layout{TP: 8},
+			"tp 4 to 8, MLA", mla(),
+			Layout{TP: 4},
+			Layout{TP: 8},
 			"d0<p0[0]; d1<p0[0]; d2<p1[0]; d3<p1[0]; d4<p2[0]; d5<p2[0]; d6<p3[0]; d7<p3[0]",
 		},
 		{"equal tp", gqa(8), Layout{TP: 2}, Layout{TP: 2}, "d0<p0[0-3]; d1<p1[4-7]"},
@@ -55,21 +57,29 @@ func TestWriters(t *testing.T) {
 		{"decode dcp", mla(), Layout{TP: 4}, Layout{TP: 4, DCP: 4}, "d0<p0[0]; d1<p1[0]; d2<p2[0]; d3<p3[0]"},
 		{"equal dcp and tp", mla(), Layout{TP: 4, DCP: 2}, Layout{TP: 4, DCP: 2}, "d0<p0[0]; d1<p1[0]; d2<p2[0]; d3<p3[0]"},
 		{
-			"equal dcp pairs by dcp rank, not by tp", mla(), Layout{TP: 8, DCP: 4}, Layout{TP: 4, DCP: 4},
+			"equal dcp pairs by dcp rank, not by tp", mla(),
+			Layout{TP: 8, DCP: 4},
+			Layout{TP: 4, DCP: 4},
 			"d0<p0[0]; d1<p5[0]; d2<p6[0]; d3<p7[0]",
 		},
 		{
-			"equal dcp, more decode ranks", mla(), Layout{TP: 4, DCP: 4}, Layout{TP: 8, DCP: 4},
+			"equal dcp, more decode ranks", mla(),
+			Layout{TP: 4, DCP: 4},
+			Layout{TP: 8, DCP: 4},
 			"d0<p0[0]; d1<p1[0]; d2<p2[0]; d3<p3[0]; d4<p0[0]; d5<p1[0]; d6<p2[0]; d7<p3[0]",
 		},
 		{
-			"equal dcp among the copies of a head", gqa(2), Layout{TP: 8, DCP: 4}, Layout{TP: 8, DCP: 4},
+			"equal dcp among the copies of a head", gqa(2),
+			Layout{TP: 8, DCP: 4},
+			Layout{TP: 8, DCP: 4},
 			"d0<p0[0]; d1<p1[0]; d2<p2[0]; d3<p3[0]; d4<p4[1]; d5<p5[1]; d6<p6[1]; d7<p7[1]",
 		},
 
 		// No multiples.
 		{
-			"tp 3 to 4, MLA", mla(), Layout{TP: 3}, Layout{TP: 4},
+			"tp 3 to 4, MLA", mla(),
+			Layout{TP: 3},
+			Layout{TP: 4},
 			"d0<p0[0]; d1<p0[0]; d2<p1[0]; d3<p2[0]",
 		},
 		{"heads cut across", gqa(6), Layout{TP: 2}, Layout{TP: 3}, "d0<p0[0-1]; d1<p0[2],p1[3]; d2<p1[4-5]"},

@@ -1,0 +1,257 @@
+package kvlayout
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// seedPair is the layout of the first seed: DeepSeek-R1, TP4 to TP4+DCP4.
+func seedPair() Pair {
+	g, _ := Lookup("deepseek-ai/DeepSeek-R1")
+	return Pair{
+		Engine: VLLM, Version: "0.33.0", Mover: MoverAuto, Mode: Write, Geometry: g, HasGeometry: true,
+		Prefill: Side{Layout: Layout{TP: 4}, BlockSize: 64, KVType: Auto, DevicesPerNode: 8},
+		Decode:  Side{Layout: Layout{TP: 4, DCP: 4, Interleave: 64}, BlockSize: 64, KVType: Auto, DevicesPerNode: 8},
+	}
+}
+
+// plainPair is DeepSeek-R1, TP8 to TP8, with vLLM's own connector.
+func plainPair() Pair {
+	p := seedPair()
+	p.Mover = MoverEngine
+	p.Prefill.Layout, p.Decode.Layout = Layout{TP: 8}, Layout{TP: 8}
+	return p
+}
+
+// with is plainPair, changed, or that of another model.
+func with(change func(p *Pair)) Pair {
+	p := plainPair()
+	change(&p)
+	return p
+}
+
+func on(model string, change func(p *Pair)) Pair {
+	return with(func(p *Pair) {
+		p.Geometry, p.HasGeometry = Lookup(model)
+		change(p)
+	})
+}
+
+const (
+	llama = "meta-llama/Llama-3.3-70B-Instruct"
+	qwen  = "Qwen/Qwen3-235B-A22B"
+)
+
+// summary writes problems as "rule@field", with a ? after warnings.
+func summary(problems []Problem) string {
+	var parts []string
+	for _, p := range problems {
+		s := p.Rule + "@" + p.Field
+		if p.Severity == Warn {
+			s += "?"
+		}
+		parts = append(parts, s)
+	}
+	return strings.Join(parts, " ")
+}
+
+type ruleCase struct {
+	name string
+	pair Pair
+	want string
+}
+
+func TestRules(t *testing.T) {
+	covered := map[string]bool{}
+	for _, c := range slices.Concat(sideCases(), pairCases(), publicCases()) {
+		problems := Compatible(c.pair)
+		if got := summary(problems); got != c.want {
+			t.Errorf("%s:\n got %s\nwant %s", c.name, got, c.want)
+		}
+		for _, p := range problems {
+			covered[p.Rule] = true
+		}
+	}
+	for _, r := range Rules() {
+		if !covered[r.ID] {
+			t.Errorf("rule %s has no failing example", r.ID)
+		}
+	}
+}
+
+func TestRulesCatalog(t *testing.T) {
+	id := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
+	seen := map[string]bool{}
+	for _, r := range rules() {
+		if seen[r.ID] || !id.MatchString(r.ID) || r.Description == "" || r.Reason == "" {
+			t.Errorf("rule %+v is documented twice or not at all", r.RuleInfo)
+		}
+		for _, before := range r.after {
+			if !seen[before] {
+				t.Errorf("%s waits for %s, which is not checked before it", r.ID, before)
+			}
+		}
+		seen[r.ID] = true
+		if (r.side != nil) != (r.Scope == SideScope) || (r.pair != nil) != (r.Scope == PairScope) {
+			t.Errorf("%s: scope %s does not fit its check", r.ID, r.Scope)
+		}
+	}
+	if len(Rules()) != len(rules()) {
+		t.Error("the catalog lacks a rule")
+	}
+}
+
+func TestProblemText(t *testing.T) {
+	problems := Compatible(with(func(p *Pair) { p.Decode.Layout = Layout{TP: 8, DCP: 4, Interleave: 48} }))
+	const want = "interleave-block: decode interleave 48 does not divide the block of 64 tokens; " +
+		"a group of interleaved tokens has to fit into one block; vLLM finds out only after loading the model; " +
+		"set decode.layout.interleave to 32"
+	if len(problems) == 0 || problems[0].String() != want {
+		t.Errorf("got %v\nwant %s", problems, want)
+	}
+	if !Refused(problems) || Refused(nil) || Refused([]Problem{{Severity: Warn}}) {
+		t.Error("Refused counts something else than refusals")
+	}
+}
+
+func TestCheckLooksAtOneSide(t *testing.T) {
+	p := with(func(p *Pair) {
+		p.Prefill.Layout.TP = 3
+		p.Decode.Layout.DCP = 3
+		p.Decode.BlockSize = 16
+	})
+	if got := summary(Check(p, Prefill)); got != "heads-tp@prefill.layout.tp" {
+		t.Errorf("prefill: %s", got)
+	}
+	if got := summary(Check(p, Decode)); got != "dcp-tp@decode.layout.dcp" {
+		t.Errorf("decode: %s", got)
+	}
+}
+
+func TestResolveMover(t *testing.T) {
+	auto := func(change func(p *Pair)) Pair {
+		return with(func(p *Pair) {
+			p.Mover = MoverAuto
+			change(p)
+		})
+	}
+	for _, c := range []struct {
+		name   string
+		pair   Pair
+		mover  Mover
+		reason string // part of it
+	}{
+		{"equal layouts", auto(func(*Pair) {}), MoverEngine, "can serve"},
+		{"unset is Auto", auto(func(p *Pair) { p.Mover, p.Engine = "", "" }), MoverEngine, "can serve"},
+		{"dealt tokens", seedPair(), MoverAgent, "dcp-version: prefill without DCP and decode dcp 4 on vLLM 0.33.0"},
+		{"dealt tokens, unknown version", auto(func(p *Pair) { p.Version, p.Decode.Layout.DCP = "", 8 }), MoverAgent, "not known to serve"},
+		{"unequal tp, old version", auto(func(p *Pair) { p.Version, p.Decode.Layout.TP = "0.32.0", 4 }), MoverAgent, "tp-write"},
+		{"unequal tp", auto(func(p *Pair) { p.Decode.Layout.TP = 4 }), MoverEngine, "can serve"},
+		{"ports", auto(func(p *Pair) { p.Decode.Layout = Layout{TP: 4, DP: 2} }), MoverAgent, "ports-dp-tp"},
+		{"no help from the agent", auto(func(p *Pair) { p.Decode.BlockSize = 16 }), MoverEngine, "can serve"},
+		{"given", with(func(p *Pair) { p.Mover = MoverAgent }), MoverAgent, "transfer.mover is Agent"},
+		{"given, not fitting", with(func(p *Pair) { p.Decode.Layout.DCP = 8 }), MoverEngine, "transfer.mover is Engine"},
+		{"simulator", with(func(p *Pair) { p.Engine = Simulator }), MoverAgent, "simulator"},
+		{"sglang", auto(func(p *Pair) { p.Engine = SGLang }), MoverEngine, "mori"},
+	} {
+		mover, reason := ResolveMover(c.pair)
+		if mover != c.mover || !strings.Contains(reason, c.reason) {
+			t.Errorf("%s: %s, %q; want %s, %q", c.name, mover, reason, c.mover, c.reason)
+		}
+	}
+}
+
+func randomPair(r *rand.Rand) Pair {
+	g := pick(r, Catalog()...)
+	side := func() Side {
+		return Side{
+			Layout: Layout{
+				TP: pick(r, 0, 1, 2, 3, 4, 6, 8, 16), PP: pick(r, 0, 1, 1, 2), DP: pick(r, 0, 1, 1, 2, 4, 16),
+				DPLocal: pick(r, 0, 0, 1, 2, 3, 8), DCP: pick(r, 0, 1, 1, 2, 3, 4, 8), Interleave: pick(r, 0, 1, 1, 3, 16, 64, 128, -1),
+			},
+			BlockSize: pick(r, 0, 16, 64), KVType: pick(r, Auto, BF16, FP16, FP8, ""), DevicesPerNode: pick(r, 0, 4, 8),
+		}
+	}
+	return Pair{
+		Engine: pick(r, VLLM, VLLM, SGLang, Simulator), Version: pick(r, "", "0.29", "0.32.0", "0.33.0", "0.34.0"),
+		Mover: pick(r, MoverAuto, MoverEngine, MoverAgent), Mode: pick(r, Write, Read, ""), Geometry: g,
+		HasGeometry: r.IntN(5) > 0, Prefill: side(), Decode: side(),
+	}
+}
+
+var numericFix = regexp.MustCompile(`^set ((?:prefill|decode)\.layout\.\w+|decode\.blockSize) to (\d+)\b`)
+
+// A fix with a value in it does away with its problem.
+func TestFixesFix(t *testing.T) {
+	r := random(t)
+	tried := map[string]bool{}
+	for range 3000 {
+		p := randomPair(r)
+		problems := Compatible(p)
+		if again := Compatible(p); !reflect.DeepEqual(problems, again) {
+			t.Fatalf("%+v: %v, then %v", p, problems, again)
+		}
+		for _, problem := range problems {
+			fixed := p
+			switch m := numericFix.FindStringSubmatch(problem.Fix); {
+			case m != nil:
+				n, _ := strconv.Atoi(m[2])
+				set(t, &fixed, m[1], n)
+			case strings.HasPrefix(problem.Fix, "set transfer.mover to Agent"):
+				fixed.Mover = MoverAgent
+			case strings.HasPrefix(problem.Fix, "set transfer.mode to Write"):
+				fixed.Mode = Write
+			default:
+				continue
+			}
+			tried[problem.Rule] = true
+			for _, left := range Compatible(fixed) {
+				if left.Rule == problem.Rule && left.Field == problem.Field && left.Severity == problem.Severity {
+					t.Fatalf("%+v:\n%s\nfixed, it still says\n%s", p, problem, left)
+				}
+			}
+		}
+	}
+	if len(tried) < 15 {
+		t.Errorf("only the fixes of %v were tried", tried)
+	}
+}
+
+func set(t *testing.T, p *Pair, field string, n int) {
+	t.Helper()
+	role, name, _ := strings.Cut(strings.Replace(field, ".layout", "", 1), ".")
+	side := &p.Prefill
+	if role == string(Decode) {
+		side = &p.Decode
+	}
+	l := &side.Layout
+	targets := map[string]*int{
+		"tp": &l.TP, "pp": &l.PP, "dp": &l.DP, "dpLocal": &l.DPLocal, "dcp": &l.DCP, "interleave": &l.Interleave, "blockSize": &side.BlockSize,
+	}
+	if targets[name] == nil {
+		t.Fatalf("a fix names the field %s", field)
+	}
+	*targets[name] = n
+}
+
+func TestAutoServesWhatAnyMoverServes(t *testing.T) {
+	r := random(t)
+	for range 2000 {
+		p := randomPair(r)
+		if p.Engine == SGLang {
+			continue // It has one mover.
+		}
+		refused := func(m Mover) bool {
+			p.Mover = m
+			return Refused(Compatible(p))
+		}
+		if auto, engine, agent := refused(MoverAuto), refused(MoverEngine), refused(MoverAgent); auto != (engine && agent) {
+			t.Fatalf("%+v: refused with Auto %v, Engine %v, Agent %v", p, auto, engine, agent)
+		}
+	}
+}
