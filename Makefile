@@ -22,11 +22,12 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: generate
-generate: ## regenerate deepcopy code, CRD, RBAC, webhook configuration and the chart's copies
-	$(TOOL) controller-gen object:headerFile=/dev/null paths=./api/...
-	$(TOOL) controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
+generate: ## regenerate deepcopy code, CRD, RBAC, the chart's copies of them, and config/default
+	$(TOOL) controller-gen object:headerFile=hack/gen/header.txt paths=./api/...
+	$(TOOL) controller-gen crd:maxDescLen=1024 paths=./api/... output:crd:dir=config/crd/bases
 	$(TOOL) controller-gen rbac:roleName=pdpool-manager paths=./controllers/... output:rbac:dir=config/rbac
 	go run ./hack/chartcopy
+	$(TOOL) helm template pdpool charts/pdpool --namespace pdpool-system > config/default/pdpool.yaml
 
 .PHONY: fmt
 fmt: ## format the code

@@ -1,0 +1,112 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/pdpool/pdpool/api/v1alpha1"
+	"github.com/pdpool/pdpool/pdpool"
+)
+
+// apply carries out a plan. It goes on after a refused object, so that one that
+// can't be made does not hold up the others, and returns all that went wrong.
+func (r *PDPoolReconciler) apply(ctx context.Context, pool *v1alpha1.PDPool, plan pdpool.Plan) error {
+	var errs []error
+	for _, obj := range plan.Create {
+		errs = append(errs, r.create(ctx, pool, obj))
+	}
+	for _, obj := range plan.Apply {
+		if obj.GetUID() == "" {
+			errs = append(errs, r.create(ctx, pool, obj))
+		} else {
+			errs = append(errs, r.serverSideApply(ctx, obj))
+		}
+	}
+	for _, obj := range plan.Delete {
+		errs = append(errs, r.remove(ctx, obj))
+	}
+	return errors.Join(errs...)
+}
+
+// create makes an object. One that exists is fine when the pool controls it: the
+// cache was behind.
+func (r *PDPoolReconciler) create(ctx context.Context, pool *v1alpha1.PDPool, obj pdpool.Object) error {
+	kind, err := r.kind(obj)
+	if err != nil {
+		return err
+	}
+	err = r.Client.Create(ctx, obj, fieldOwner)
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		return r.own(ctx, pool, obj, kind)
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		return &pdpool.RefusedError{Kind: kind, Name: obj.GetName(), Err: err}
+	}
+	return fmt.Errorf("create %s %q: %w", kind, obj.GetName(), err)
+}
+
+// own tells whether the object that has this name is the pool's.
+func (r *PDPoolReconciler) own(ctx context.Context, pool *v1alpha1.PDPool, obj pdpool.Object, kind string) error {
+	there := obj.DeepCopyObject().(client.Object)
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(obj), there); err != nil {
+		return fmt.Errorf("read %s %q, which exists already: %w", kind, obj.GetName(), err)
+	}
+	if metav1.IsControlledBy(there, pool) {
+		return nil
+	}
+	return &pdpool.ConflictError{Kind: kind, Name: obj.GetName()}
+}
+
+// serverSideApply writes the whole intent over the object that was seen, and over no other.
+func (r *PDPoolReconciler) serverSideApply(ctx context.Context, obj pdpool.Object) error {
+	gvk, err := apiutil.GVKForObject(obj, r.Client.Scheme())
+	if err != nil {
+		return fmt.Errorf("kind of %T: %w", obj, err)
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return fmt.Errorf("encode %s %q: %w", gvk.Kind, obj.GetName(), err)
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(gvk)
+	unstructured.RemoveNestedField(u.Object, "status")
+	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
+	unstructured.RemoveNestedField(u.Object, "metadata", "resourceVersion")
+	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
+	err = r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), fieldOwner, client.ForceOwnership)
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		return &pdpool.RefusedError{Kind: gvk.Kind, Name: obj.GetName(), Err: err}
+	}
+	return fmt.Errorf("apply %s %q: %w", gvk.Kind, obj.GetName(), err)
+}
+
+// remove deletes the object that was seen, and no other of its name.
+func (r *PDPoolReconciler) remove(ctx context.Context, obj pdpool.Object) error {
+	uid := obj.GetUID()
+	err := r.Client.Delete(ctx, obj, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("delete %q: %w", obj.GetName(), err)
+}
+
+func (r *PDPoolReconciler) kind(obj pdpool.Object) (string, error) {
+	gvk, err := apiutil.GVKForObject(obj, r.Client.Scheme())
+	if err != nil {
+		return "", fmt.Errorf("kind of %T: %w", obj, err)
+	}
+	return gvk.Kind, nil
+}

@@ -1,0 +1,58 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pdpool/pdpool/api/v1alpha1"
+	"github.com/pdpool/pdpool/pdpool"
+)
+
+// ownerIndex indexes children by the UID of the pool that controls them: a pool
+// that was deleted and made again under its name does not adopt the old one's.
+const ownerIndex = "pdpool.controller.uid"
+
+func ownerUID(obj client.Object) []string {
+	owner := metav1.GetControllerOf(obj)
+	if owner == nil || owner.Kind != v1alpha1.PDPoolKind {
+		return nil
+	}
+	return []string{string(owner.UID)}
+}
+
+// observe reads everything that the core decides by, once.
+func (r *PDPoolReconciler) observe(ctx context.Context, pool *v1alpha1.PDPool) (pdpool.Observed, error) {
+	seen := pdpool.Observed{Now: r.Now()}
+	var (
+		pods        corev1.PodList
+		services    corev1.ServiceList
+		accounts    corev1.ServiceAccountList
+		deployments appsv1.DeploymentList
+		revisions   appsv1.ControllerRevisionList
+		bindings    rbacv1.RoleBindingList
+		everyPod    corev1.PodList
+	)
+	mine := []client.ListOption{client.InNamespace(pool.Namespace), client.MatchingFields{ownerIndex: string(pool.UID)}}
+	for _, list := range []client.ObjectList{&pods, &services, &accounts, &deployments, &revisions, &bindings} {
+		if err := r.Client.List(ctx, list, mine...); err != nil {
+			return seen, fmt.Errorf("list children: %w", err)
+		}
+	}
+	if err := r.Client.List(ctx, &everyPod, client.HasLabels{v1alpha1.LabelPool}, client.UnsafeDisableDeepCopy); err != nil {
+		return seen, fmt.Errorf("list the pods of all pools: %w", err)
+	}
+	seen.Pods, seen.Services, seen.ServiceAccounts = pods.Items, services.Items, accounts.Items
+	seen.Deployments, seen.ControllerRevisions, seen.RoleBindings = deployments.Items, revisions.Items, bindings.Items
+	for i := range everyPod.Items {
+		if block, ok := pdpool.PortBlock(&everyPod.Items[i]); ok {
+			seen.PortBlocks = append(seen.PortBlocks, block)
+		}
+	}
+	return seen, nil
+}

@@ -1,0 +1,112 @@
+// Package controllers is the operator's shell around package pdpool: it observes
+// the cluster, lets the core compute a plan, applies it, and writes the status.
+// It is the only place with a client, and it decides nothing.
+package controllers
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pdpool/pdpool/api/v1alpha1"
+	"github.com/pdpool/pdpool/pdpool"
+)
+
+// +kubebuilder:rbac:groups=pdpool.dev,resources=pdpools,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pdpool.dev,resources=pdpools/status,verbs=update
+// +kubebuilder:rbac:groups=pdpool.dev,resources=pdpools/finalizers,verbs=update
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups="",resources=services;serviceaccounts,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=rolebindings,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,verbs=bind,resourceNames=pdpool-router
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get,resourceNames=pdpools.pdpool.dev
+
+// fieldOwner owns what the operator applies.
+const fieldOwner = client.FieldOwner("pdpool")
+
+// PDPoolReconciler brings the children of pools in line with their specs.
+type PDPoolReconciler struct {
+	// Client reads from the cache and writes to the API server.
+	Client client.Client
+	// Live reads from the API server: only to tell who owns an object that exists already.
+	Live     client.Reader
+	Recorder events.EventRecorder
+	Defaults pdpool.Defaults
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// SetupWithManager registers the controller, its watches and its index.
+func (r *PDPoolReconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
+	for _, kind := range ownedKinds() {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, kind, ownerIndex, ownerUID); err != nil {
+			return err
+		}
+	}
+	b := ctrl.NewControllerManagedBy(mgr).
+		Named("pdpool").
+		For(&v1alpha1.PDPool{}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4})
+	for _, kind := range ownedKinds() {
+		b = b.Owns(kind)
+	}
+	return b.Complete(reconcile.AsReconciler(r.Client, r))
+}
+
+// ownedKinds are the kinds of children. Every one is indexed and watched.
+func ownedKinds() []client.Object {
+	return []client.Object{
+		&corev1.Pod{},
+		&corev1.Service{},
+		&corev1.ServiceAccount{},
+		&appsv1.Deployment{},
+		&appsv1.ControllerRevision{},
+		&rbacv1.RoleBinding{},
+	}
+}
+
+// Reconcile looks once, computes, applies, and writes the status even when
+// applying failed.
+func (r *PDPoolReconciler) Reconcile(ctx context.Context, pool *v1alpha1.PDPool) (ctrl.Result, error) {
+	seen, err := r.observe(ctx, pool)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	plan := pdpool.Compute(pool, seen, r.Defaults)
+	applyErr := r.apply(ctx, pool, plan)
+	statusErr := r.writeStatus(ctx, pool, pdpool.Status(pool, seen, plan, applyErr))
+	if statusErr == nil {
+		r.send(pool, plan.Events)
+	}
+	return ctrl.Result{RequeueAfter: plan.RequeueAfter}, errors.Join(applyErr, statusErr)
+}
+
+// writeStatus makes the one write of the status, and none when nothing differs.
+func (r *PDPoolReconciler) writeStatus(ctx context.Context, pool *v1alpha1.PDPool, status v1alpha1.PDPoolStatus) error {
+	if pool.DeletionTimestamp != nil || equality.Semantic.DeepEqual(pool.Status, status) {
+		return nil
+	}
+	changed := pool.DeepCopy()
+	changed.Status = status
+	return client.IgnoreNotFound(r.Client.Status().Update(ctx, changed, fieldOwner))
+}
+
+// send emits the events of a plan.
+func (r *PDPoolReconciler) send(pool *v1alpha1.PDPool, events []pdpool.Event) {
+	for _, e := range events {
+		r.Recorder.Eventf(pool, nil, e.Type, e.Reason, e.Reason, "%s", e.Message)
+	}
+}

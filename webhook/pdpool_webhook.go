@@ -1,0 +1,49 @@
+// Package webhook is the admission webhook of pools: a validating adapter over
+// pdpool.Validate. It changes nothing and reads nothing but the manifest.
+package webhook
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/pdpool/pdpool/api/v1alpha1"
+	"github.com/pdpool/pdpool/pdpool"
+)
+
+// Validator refuses pools that cannot work.
+type Validator struct{}
+
+var _ admission.Validator[*v1alpha1.PDPool] = Validator{}
+
+// SetupWithManager serves the validator under the path that the chart names.
+func (v Validator) SetupWithManager(mgr ctrl.Manager) error {
+	return ctrl.NewWebhookManagedBy(mgr, &v1alpha1.PDPool{}).WithValidator(v).Complete()
+}
+
+// ValidateCreate decides on a new pool.
+func (Validator) ValidateCreate(_ context.Context, pool *v1alpha1.PDPool) (admission.Warnings, error) {
+	return validate(nil, pool)
+}
+
+// ValidateUpdate decides on a changed pool.
+func (Validator) ValidateUpdate(_ context.Context, old, pool *v1alpha1.PDPool) (admission.Warnings, error) {
+	return validate(old, pool)
+}
+
+// ValidateDelete admits every deletion.
+func (Validator) ValidateDelete(context.Context, *v1alpha1.PDPool) (admission.Warnings, error) {
+	return nil, nil
+}
+
+func validate(old, pool *v1alpha1.PDPool) (admission.Warnings, error) {
+	refusals, warnings := pdpool.Validate(old, pool)
+	told := admission.Warnings(pdpool.Sentences(warnings))
+	if len(refusals) == 0 {
+		return told, nil
+	}
+	kind := v1alpha1.GroupVersion.WithKind(v1alpha1.PDPoolKind).GroupKind()
+	return told, apierrors.NewInvalid(kind, pool.Name, pdpool.FieldErrors(pool, refusals))
+}
