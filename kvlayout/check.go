@@ -132,8 +132,7 @@ func layoutField(role Role, name string) string {
 
 // largest returns the largest n from most down to 1 that fits; 1 if none does.
 func largest(most int, fits func(n int) bool) int {
-	// No engine has more ranks, and a wild number must not cost seconds.
-	for n := min(most, 1<<16); n > 1; n-- {
+	for n := min(most, maxDegree); n > 1; n-- {
 		if fits(n) {
 			return n
 		}

@@ -114,9 +114,10 @@ func dcpMLA(v view) []finding {
 		return nil
 	}
 	return []finding{{
-		field:   layoutField(Decode, "dcp"),
-		message: fmt.Sprintf("prefill without DCP and decode dcp %d, on a model of %d KV heads (%s)", v.decode.DCP, v.Geometry.KVHeads, v.Geometry.Kind),
-		fix:     "set decode.layout.dcp to 1",
+		field: layoutField(Decode, "dcp"),
+		message: fmt.Sprintf("prefill without DCP and decode dcp %d, on a model of %d KV heads (%s)",
+			v.decode.DCP, v.Geometry.KVHeads, v.Geometry.Kind),
+		fix: "set decode.layout.dcp to 1",
 	}}
 }
 
@@ -183,14 +184,14 @@ func kvType(v view) []finding {
 }
 
 func readDPHosts(v view) []finding {
-	l := v.prefill
-	if !v.vllmRules() || v.Mode != Read || l.DP == l.DPLocal {
+	l, local := v.prefill, v.podRanks(Prefill)
+	if !v.vllmRules() || v.Mode != Read || l.DP == local {
 		return nil
 	}
 	return []finding{{
 		field:   "transfer.mode",
-		message: fmt.Sprintf("prefill dp %d over pods of %d data-parallel ranks in Read mode", l.DP, l.DPLocal),
-		fix:     "set transfer.mode to Write, or use replicas of one pod (prefill.layout.dp equal to dpLocal)",
+		message: fmt.Sprintf("prefill dp %d over pods of %d data-parallel ranks in Read mode", l.DP, local),
+		fix:     "set transfer.mode to Write, or use replicas of one pod (prefill.layout.dp no more than a pod holds)",
 	}}
 }
 

@@ -1,9 +1,11 @@
 package kvlayout
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // RowBytes is the size in bytes of one token of one head: all planes, packed. It
@@ -56,30 +58,32 @@ func (r Region) Validate() error {
 	case r.RowBytes < 1:
 		return fmt.Errorf("layer %d: rows of %d bytes", r.Layer, r.RowBytes)
 	}
-	// From the smallest stride outwards, each step has to clear what lies inside it.
-	dims := r.dims()
-	extent := r.RowBytes
-	for range dims {
-		inner := 0
-		for i := range dims {
-			if dims[i].count > 1 && (dims[inner].count <= 1 || dims[i].src < dims[inner].src) {
-				inner = i
-			}
-		}
-		d := &dims[inner]
-		if d.count <= 1 {
-			break
-		}
-		if d.src < extent {
-			return fmt.Errorf("layer %d: a stride of %d bytes is shorter than the %d bytes it steps over", r.Layer, d.src, extent)
-		}
-		extent = addSat(mulSat(d.count-1, d.src), extent)
-		d.count = 0
+	extent, err := r.nesting()
+	if err != nil {
+		return err
 	}
 	if addSat(r.Offset, extent) == math.MaxInt64 {
 		return fmt.Errorf("layer %d: %d blocks of stride %d from offset %d exceed the address range", r.Layer, r.Blocks, r.BlockStride, r.Offset)
 	}
 	return nil
+}
+
+// nesting returns the bytes from the first row to the end of the last, or an error
+// if, from the smallest stride outwards, a stride does not clear what lies inside.
+func (r Region) nesting() (extent int64, err error) {
+	dims := r.dims()
+	slices.SortFunc(dims[:], func(a, b dim) int { return cmp.Compare(a.src, b.src) })
+	extent = r.RowBytes
+	for _, d := range dims {
+		if d.count <= 1 {
+			continue
+		}
+		if d.src < extent {
+			return 0, fmt.Errorf("layer %d: a stride of %d bytes is shorter than the %d bytes it steps over", r.Layer, d.src, extent)
+		}
+		extent = addSat(mulSat(d.count-1, d.src), extent)
+	}
+	return extent, nil
 }
 
 // End is the offset after the last byte of the region, Offset if it has no block.

@@ -70,7 +70,7 @@ func sideRules() []rule {
 		return rule{RuleInfo: RuleInfo{id, SideScope, s, description, reason}, side: check, after: after}
 	}
 	return []rule{
-		side("degrees", Refuse, "every degree is at least 1, and dpLocal divides dp",
+		side("degrees", Refuse, "every degree is a number of ranks or tokens that can be, and dpLocal divides dp",
 			"an engine has a whole number of ranks, and each of its pods equally many", degrees),
 		side("model-geometry", Warn, "the KV geometry of the model is known",
 			"rules on heads and on MLA cannot be checked without it", modelGeometry, "degrees"),

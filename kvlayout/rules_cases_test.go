@@ -47,7 +47,11 @@ func sideCases() []ruleCase {
 			p.Decode.DevicesPerNode = 24
 		}), "gpus-per-pod@decode.layout.dpLocal"},
 		{"stages over a node", with(func(p *Pair) { p.Prefill.Layout.PP = 9; p.Prefill.DevicesPerNode = 7 }), "gpus-per-pod@prefill.layout.pp"},
-		{"huge numbers", with(func(p *Pair) { p.HasGeometry = false; p.Decode.Layout = Layout{TP: math.MaxInt, PP: math.MaxInt} }), "gpus-per-pod@decode.layout.pp tp-multiple@decode.layout.tp model-geometry@model.geometry?"},
+		{"huge numbers", with(func(p *Pair) {
+			p.HasGeometry = false
+			p.Decode.Layout = Layout{TP: math.MaxInt, PP: math.MaxInt}
+		}), "degrees@decode.layout.tp degrees@decode.layout.pp model-geometry@model.geometry?"},
+		{"one rank on a node, dpLocal not said", with(func(p *Pair) { p.Decode.Layout = Layout{TP: 8, DP: 2} }), ""},
 		{"whole nodes", with(func(p *Pair) { p.Prefill.Layout, p.Decode.Layout = Layout{TP: 16}, Layout{TP: 16} }), ""},
 	}
 }
@@ -102,6 +106,9 @@ func pairCases() []ruleCase {
 		{"the engine's own type, SGLang", with(func(p *Pair) { p.Engine, p.Prefill.KVType = SGLang, BF16 }), "kv-type@decode.kvCacheType"},
 		{"prefill ranks on several hosts in Read", with(func(p *Pair) {
 			p.Mode, p.Prefill.Layout, p.Decode.Layout = Read, Layout{TP: 1, DP: 16, DPLocal: 8}, Layout{TP: 1}
+		}), "read-dp-hosts@transfer.mode"},
+		{"as many as fill two nodes, dpLocal not said", with(func(p *Pair) {
+			p.Mode, p.Prefill.Layout, p.Decode.Layout = Read, Layout{TP: 1, DP: 16}, Layout{TP: 1}
 		}), "read-dp-hosts@transfer.mode"},
 		{"decode ranks on several hosts in Read", with(func(p *Pair) {
 			p.Mode, p.Prefill.Layout, p.Decode.Layout = Read, Layout{TP: 8}, Layout{TP: 1, DP: 16, DPLocal: 8}

@@ -2,6 +2,10 @@ package kvlayout
 
 import "fmt"
 
+// maxDegree is more than any engine has of anything that a degree counts. It keeps
+// what a stranger's handshake says from costing seconds.
+const maxDegree = 1 << 16
+
 func degrees(v view, role Role) []finding {
 	l := v.layout(role)
 	var fs []finding
@@ -12,11 +16,11 @@ func degrees(v view, role Role) []finding {
 		if d.name == "dpLocal" && v.side(role).Layout.DPLocal == 0 {
 			continue // It is dp's, which has been looked at.
 		}
-		if d.value < 1 {
+		if d.value < 1 || d.value > maxDegree {
 			field := layoutField(role, d.name)
 			fs = append(fs, finding{
 				field: field, message: fmt.Sprintf("%s %s is %d", role, d.name, d.value),
-				fix: fmt.Sprintf("set %s to 1 or more", field),
+				fix: fmt.Sprintf("set %s to a number from 1 to %d", field, maxDegree),
 			})
 		}
 	}
@@ -168,37 +172,39 @@ func dpDense(v view, role Role) []finding {
 
 func dpDensePorts(v view, role Role) []finding {
 	l := v.layout(role)
-	if !v.dense() || !v.vllmConnector() || l.DPLocal == 1 {
+	local := v.podRanks(role)
+	if !v.dense() || !v.vllmConnector() || local == 1 {
 		return nil
 	}
 	field := layoutField(role, "dp")
 	return []finding{{
 		field:   field,
-		message: fmt.Sprintf("%s has %d data-parallel ranks in a pod, on a model without experts", role, l.DPLocal),
+		message: fmt.Sprintf("%s has %d data-parallel ranks in a pod, on a model without experts", role, local),
 		fix:     fmt.Sprintf("set %s to 1 and multiply %s.replicas by %d, or set transfer.mover to Agent", field, role, l.DP),
 	}}
 }
 
 func portsDPTP(v view, role Role) []finding {
 	l := v.layout(role)
-	if !v.vllmConnector() || l.DPLocal == 1 || l.TP == 1 {
+	local := v.podRanks(role)
+	if !v.vllmConnector() || local == 1 || l.TP == 1 {
 		return nil
 	}
 	field := layoutField(role, "dpLocal")
 	return []finding{{
 		field:   field,
-		message: fmt.Sprintf("%s has dpLocal %d and tp %d in one pod", role, l.DPLocal, l.TP),
+		message: fmt.Sprintf("%s has %d data-parallel ranks of tp %d in one pod", role, local, l.TP),
 		fix:     fmt.Sprintf("set transfer.mover to Agent, or %s to 1", field),
 	}}
 }
 
 func gpusPerPod(v view, role Role) []finding {
 	l, node := v.layout(role), v.side(role).DevicesPerNode
-	rank, local := mulSat(int64(l.TP), int64(l.PP)), int64(l.DPLocal)
+	rank, local := l.TP*l.PP, l.DPLocal
 	if v.Engine == SGLang {
 		local = 1 // Its DP ranks share the GPUs of the TP group.
 	}
-	gpus, n := mulSat(rank, local), int64(node)
+	gpus, n := rank*local, node
 	if node < 1 || gpus <= n || (gpus%n == 0 && (n%rank == 0 || rank%n == 0)) {
 		return nil
 	}
@@ -206,7 +212,7 @@ func gpusPerPod(v view, role Role) []finding {
 	if rank <= n {
 		f.field = layoutField(role, "dpLocal")
 		f.fix = fmt.Sprintf("set %s to %d", f.field, largest(l.DPLocal, func(k int) bool {
-			return l.DP%k == 0 && mulSat(rank, int64(k)) <= n
+			return l.DP%k == 0 && rank*k <= n
 		}))
 		return []finding{f}
 	}
@@ -218,6 +224,16 @@ func gpusPerPod(v view, role Role) []finding {
 	f.field = tpField(role)
 	f.fix = fmt.Sprintf("set %s to %d, or gpu.devicesPerNode to what the nodes have", f.field, v.tpOnNode(role, node))
 	return []finding{f}
+}
+
+// podRanks is the number of data-parallel ranks that really share a pod: dpLocal,
+// unless that needs more GPUs than a node has and is cut at whole nodes.
+func (v view) podRanks(role Role) int {
+	l, node := v.layout(role), v.side(role).DevicesPerNode
+	if node < 1 {
+		return l.DPLocal
+	}
+	return min(l.DPLocal, max(node/(l.TP*l.PP), 1))
 }
 
 // tpOnNode is the largest tp that keeps a data-parallel rank on one node.
