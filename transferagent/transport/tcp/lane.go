@@ -10,6 +10,7 @@ import (
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/regions"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/strided"
 )
 
 // direct is the length from which a piece goes from memory into the socket, or
@@ -68,12 +69,8 @@ func (l *lane) send() {
 }
 
 func (l *lane) write(f *flight) error {
-	payload := 0
-	for _, c := range l.copies {
-		payload += int(c.Bytes())
-	}
 	now := time.Now()
-	h := header{target: f.entry.Batch.Target, payload: payload, runs: len(l.copies), flow: f.entry.Batch.Flow}
+	h := header{target: f.entry.Batch.Target, payload: int(strided.Bytes(l.copies)), runs: len(l.copies), flow: f.entry.Batch.Flow}
 	h.seq = l.owe(f, now)
 	l.gather(h, f.source.Bytes())
 	if err := l.conn.SetWriteDeadline(now.Add(l.session.mover.options.WriteStall)); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/outbox"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/regions"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/strided"
 )
 
 const (
@@ -45,7 +46,7 @@ var _ transport.Session = (*session)(nil)
 type flight struct {
 	entry  *outbox.Entry
 	source *regions.Region
-	left   cutter
+	left   strided.Cutter
 	owed   int   // frames sent and not answered
 	err    error // the first
 }
@@ -86,7 +87,7 @@ func (s *session) Post(ctx context.Context, b transport.Batch, done func(int64, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// Once the session ends, Flush finishes whatever Admit let in.
-	s.flights = append(s.flights, &flight{entry: e, source: source, left: cutter{copies: b.Copies}})
+	s.flights = append(s.flights, &flight{entry: e, source: source, left: strided.Cut(b.Copies)})
 	s.more.Broadcast()
 	return nil
 }
@@ -151,11 +152,11 @@ func (s *session) next(copies []kvlayout.Copy) (*flight, []kvlayout.Copy) {
 		f := s.flights[0]
 		over := f.err != nil
 		if !over {
-			copies = f.left.cut(copies, framePayload, frameRuns)
+			copies = f.left.Next(copies, framePayload, frameRuns)
 			f.owed++
 			s.owed++
 		}
-		if over || f.left.over() {
+		if over || f.left.Over() {
 			s.flights = s.flights[1:]
 		}
 		if !over {
@@ -175,7 +176,7 @@ func (s *session) answered(f *flight, n int64, err error) {
 	}
 	f.owed--
 	s.owed--
-	if f.owed == 0 && (f.err != nil || f.left.over()) {
+	if f.owed == 0 && (f.err != nil || f.left.Over()) {
 		f.entry.Finish(f.err)
 	}
 	if s.ending && s.owed == 0 {

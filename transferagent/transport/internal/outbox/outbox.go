@@ -30,6 +30,9 @@ type Entry struct {
 // Count adds bytes that have been moved.
 func (e *Entry) Count(n int64) { e.moved.Add(n) }
 
+// Moved is what Count has added up to.
+func (e *Entry) Moved() int64 { return e.moved.Load() }
+
 // Finish has done called soon. Only the first call of an entry counts.
 func (e *Entry) Finish(err error) {
 	if e.finished.CompareAndSwap(false, true) {

@@ -84,23 +84,26 @@ func (t *Table) Find(id transport.MemoryID) (*Region, error) {
 }
 
 // Unregister withdraws the region of an id, calls after (which may be nil) when
-// nobody here touches it any more, and then frees the id. An unknown id is fine.
-func (t *Table) Unregister(id transport.MemoryID, grace time.Duration, after func()) {
+// nobody here touches it any more, and then frees the id. It gives the region,
+// or nil when there was none or another call freed it.
+func (t *Table) Unregister(id transport.MemoryID, grace time.Duration, after func()) *Region {
 	t.mu.Lock()
 	r := t.m[id]
 	t.mu.Unlock()
 	if r == nil {
-		return
+		return nil
 	}
 	r.Withdraw(grace)
 	if after != nil {
 		after()
 	}
 	t.mu.Lock()
-	if t.m[id] == r {
-		delete(t.m, id)
+	defer t.mu.Unlock()
+	if t.m[id] != r {
+		return nil
 	}
-	t.mu.Unlock()
+	delete(t.m, id)
+	return r
 }
 
 // IDs lists what is registered, in no order.

@@ -1,0 +1,69 @@
+//go:build linux
+
+package shm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/pdpool/pdpool/transferagent/transport"
+)
+
+// Dial implements transport.Mover. The host is ignored: the socket is looked
+// for in the mover's own directory. It fails with transport.ErrStale when
+// another incarnation listens there now, with transport.ErrFrozen when the peer
+// does not answer within Options.DialTimeout.
+func (m *Mover) Dial(ctx context.Context, _ string, addr []byte) (transport.Session, error) {
+	a, err := parseAddress(addr)
+	if err != nil {
+		return nil, err
+	}
+	path, err := socketPath(m.dir, a.name)
+	if err != nil {
+		return nil, fmt.Errorf("dial %q: %w", a.name, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.options.DialTimeout)
+	defer cancel()
+	var dialer net.Dialer
+	c, err := dialer.DialContext(ctx, network, path)
+	if err != nil {
+		return nil, fmt.Errorf("dial %q: %w", a.name, err)
+	}
+	conn := c.(*net.UnixConn)
+	stop := context.AfterFunc(ctx, func() {
+		conn.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // greet fails on its own then
+	})
+	err = greet(conn, a)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("dial %q: %w", a.name, err), conn.Close())
+	}
+	s := newSession(m, a.name, conn)
+	if !m.enter(s) {
+		s.box.End(transport.ErrClosed)
+		s.box.Flush()
+		return nil, errors.Join(fmt.Errorf("dial %q: %w", a.name, transport.ErrClosed), conn.Close())
+	}
+	s.start()
+	return s, nil
+}
+
+func greet(conn *net.UnixConn, a address) error {
+	if err := write(conn, message{kind: hello, flow: transport.Flow{Transfer: string(a.token[:])}}, nil); err != nil {
+		return fmt.Errorf("send hello: %w", err)
+	}
+	m, file, err := read(conn)
+	drop(file)
+	if err != nil {
+		return fmt.Errorf("await welcome: %w", ended(err))
+	}
+	if m.kind != welcome {
+		return fmt.Errorf("message of kind %d instead of a welcome: %w", m.kind, errMessage)
+	}
+	return m.status.err()
+}

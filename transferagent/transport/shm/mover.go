@@ -1,0 +1,247 @@
+//go:build linux
+
+// Package shm moves memory between pods of one node: the writer maps the
+// reader's sealed memfd and copies into it, once. Movers meet at unix sockets
+// in a directory that all pods of a pool mount; the descriptors pass through
+// these, and each end keeps its connection, so that the end of a process is
+// seen at once.
+//
+// A process that is stopped in the midst of a copy goes on with it when it is
+// continued. Unregister and Revoke wait for an answer of every writer for that
+// reason; where Unregister has to give up on one, Options.OnStuck tells.
+package shm
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/pdpool/pdpool/transferagent/transport"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/ledger"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/regions"
+	"github.com/pdpool/pdpool/transferagent/transport/memory"
+)
+
+// Options tune a mover. A zero field stands for its default.
+type Options struct {
+	Workers     int // goroutines that copy, for all sessions together; the number of CPUs, at most 4
+	Queue       int // batches per session before Post blocks; 64
+	MaxIncoming int // connections of peers at a time; 1024
+
+	DialTimeout time.Duration // connect and welcome, also the wait for a hello; 5 s
+	AckTimeout  time.Duration // between the answers of a peer that owes some, and for a message to leave; 10 s
+	Withdrawal  time.Duration // for writers to let go of memory that is unregistered; 5 s
+
+	// OnStuck, if set, is called when a writer did not let go of memory in
+	// time: it was cut off, but when its process is only stopped it may still
+	// finish the piece it was at, of at most 1 MiB. The memory must not be given
+	// to anybody else before that process has ended. It must not block.
+	OnStuck func(error)
+}
+
+func (o Options) withDefaults() Options {
+	o.Workers = cmp.Or(o.Workers, min(4, runtime.GOMAXPROCS(0)))
+	o.Queue = cmp.Or(o.Queue, 64)
+	o.MaxIncoming = cmp.Or(o.MaxIncoming, 1024)
+	o.DialTimeout = cmp.Or(o.DialTimeout, 5*time.Second)
+	o.AckTimeout = cmp.Or(o.AckTimeout, 10*time.Second)
+	o.Withdrawal = cmp.Or(o.Withdrawal, 5*time.Second)
+	if o.OnStuck == nil {
+		o.OnStuck = func(error) {}
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	for _, n := range []struct {
+		name       string
+		value, max int
+	}{{"workers", o.Workers, 256}, {"queue", o.Queue, maxQueue}, {"incoming connections", o.MaxIncoming, 1 << 16}} {
+		if n.value < 1 || n.value > n.max {
+			return fmt.Errorf("%s is %d, not 1 to %d", n.name, n.value, n.max)
+		}
+	}
+	for _, d := range []time.Duration{o.DialTimeout, o.AckTimeout, o.Withdrawal} {
+		if d < 0 {
+			return fmt.Errorf("timeout is %v, below 0", d)
+		}
+	}
+	return nil
+}
+
+// maxQueue is how many records fit into a socket's buffer, so that no worker
+// ever waits for a peer to read them.
+const maxQueue = 128
+
+// Mover is a transport.Mover for peers of the same node.
+type Mover struct {
+	options  Options
+	dir      string
+	address  address
+	listener *net.UnixListener
+	memory   regions.Table
+	claims   memory.Claims
+	gate     regions.Gate
+	received ledger.Ledger
+	drops    ledger.Drops
+	pool     *pool
+	serving  sync.WaitGroup // accept and serve goroutines
+
+	mu       sync.Mutex
+	closing  chan struct{} // closed by Close, under mu
+	incoming map[*inbound]struct{}
+	sessions map[*session]struct{}
+}
+
+var _ transport.Mover = (*Mover)(nil)
+
+// New listens at the socket dir/name and serves peers that use the same
+// directory until Close. The directory is made if need be. name tells the
+// agents of a node apart, as a pod's uid does. A socket that a dead process
+// left behind is replaced.
+func New(dir, name string, o Options) (*Mover, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	l, err := listen(dir, name)
+	if err != nil {
+		return nil, fmt.Errorf("listen for transfers: %w", err)
+	}
+	m := &Mover{
+		options:  o,
+		dir:      dir,
+		address:  address{name: name},
+		listener: l,
+		pool:     newPool(o.Workers),
+		closing:  make(chan struct{}),
+		incoming: map[*inbound]struct{}{},
+		sessions: map[*session]struct{}{},
+	}
+	rand.Read(m.address.token[:]) //nolint:errcheck // it never fails
+	m.serving.Add(1)
+	go m.accept()
+	return m, nil
+}
+
+// Register implements transport.Mover. The memory needs a File that passes
+// memory.Inspect, and no other memory may be registered with that file.
+func (m *Mover) Register(id transport.MemoryID, mem transport.Memory) error {
+	if mem.File == nil {
+		return fmt.Errorf("memory %d has no file: %w", id, memory.ErrNotMemory)
+	}
+	if err := memory.Inspect(mem.File, int64(len(mem.Bytes))); err != nil {
+		return fmt.Errorf("memory %d: %w", id, err)
+	}
+	if err := m.claims.Claim(mem.File, 0, 0); err != nil {
+		return fmt.Errorf("memory %d: %w", id, err)
+	}
+	if err := m.memory.Register(id, mem); err != nil {
+		m.claims.Release(mem.File, 0, 0)
+		return err
+	}
+	return nil
+}
+
+// Unregister implements transport.Mover. A writer that does not let go within
+// Options.Withdrawal is cut off; see Options.OnStuck.
+func (m *Mover) Unregister(id transport.MemoryID) {
+	r := m.memory.Unregister(id, m.options.Withdrawal, func() { m.withdraw(id) })
+	if r != nil {
+		m.claims.Release(r.Memory.File, 0, 0)
+	}
+}
+
+// Revoke implements transport.Mover.
+func (m *Mover) Revoke(ctx context.Context, transfer string) error {
+	if err := m.gate.Revoke(ctx, transfer); err != nil {
+		return err
+	}
+	return m.revokeAtPeers(ctx, transfer)
+}
+
+// Address implements transport.Mover: the socket's name and this incarnation's token.
+func (m *Mover) Address() []byte { return m.address.append(nil) }
+
+// Socket is the path that peers connect to.
+func (m *Mover) Socket() string { return filepath.Join(m.dir, m.address.name) }
+
+// Received implements transport.Mover.
+func (m *Mover) Received(transfer string) []transport.Count { return m.received.Received(transfer) }
+
+// Dropped counts connections that were ended because of what came on them, by
+// reason: hello, stale, crowded, message, accept.
+func (m *Mover) Dropped() map[string]int64 { return m.drops.Counts() }
+
+// Close implements transport.Mover. Writers are asked to let go of all memory first.
+func (m *Mover) Close() error {
+	m.mu.Lock()
+	if m.closed() {
+		m.mu.Unlock()
+		m.serving.Wait()
+		return nil
+	}
+	close(m.closing)
+	sessions := make([]*session, 0, len(m.sessions))
+	for s := range m.sessions {
+		sessions = append(sessions, s)
+	}
+	m.mu.Unlock()
+	err := m.listener.Close()
+	for _, s := range sessions {
+		s.box.End(transport.ErrClosed)
+	}
+	for _, id := range m.memory.IDs() {
+		m.Unregister(id)
+	}
+	for _, in := range m.inbounds() {
+		in.conn.Close() //nolint:errcheck // nothing is left to do with it
+	}
+	for _, s := range sessions {
+		<-s.box.Ended()
+	}
+	m.serving.Wait()
+	m.pool.close()
+	return err
+}
+
+func (m *Mover) closed() bool {
+	select {
+	case <-m.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+func (m *Mover) enter(s *session) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed() {
+		return false
+	}
+	m.sessions[s] = struct{}{}
+	return true
+}
+
+func (m *Mover) forget(s *session) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.sessions, s)
+}
+
+func (m *Mover) inbounds() []*inbound {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]*inbound, 0, len(m.incoming))
+	for in := range m.incoming {
+		out = append(out, in)
+	}
+	return out
+}
