@@ -1,0 +1,131 @@
+package session
+
+import (
+	"time"
+
+	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/transferagent/kvproto"
+)
+
+// decodeTransfer is a live transfer of a decode pod.
+type decodeTransfer struct {
+	id      string
+	seq     uint64
+	dp      int // local
+	started time.Time
+	expect  *kvproto.Expect
+	receive *kvproto.Receive
+	peer    Peer // once receive is known
+
+	waiting bool      // for a handshake
+	reachBy time.Time // end of that wait
+	epoch   uint64    // of prefill, once sent
+	sentAt  time.Time // of remote_blocks; zero before
+	flows   []*inflow // what is expected, by reader and writer
+
+	failure  *ending // why decode ends it itself
+	cause    *ending // what went wrong first, here or at a writer
+	aborted  bool
+	lost     map[Conn]struct{} // connections that went down during the transfer
+	released bool              // prefill was told
+	revoking bool
+	revoked  bool
+}
+
+func (t *decodeTransfer) number() uint64 { return t.seq }
+
+// inflow is what one writer has to do for one own rank.
+type inflow struct {
+	writer, reader int // tp
+	bytes          int64
+	failure        *ending
+	ended          time.Time
+}
+
+func (d *Decode) begin(now time.Time, id string, dp int) *decodeTransfer {
+	t := &decodeTransfer{id: id, seq: d.nextSeq(), dp: dp, started: now, lost: map[Conn]struct{}{}}
+	for _, c := range d.down(dp) {
+		t.lost[c] = struct{}{}
+		t.fail(d.workerLost(dp, c.TP))
+	}
+	d.transfers[id] = t
+	return t
+}
+
+// fail keeps the first ending that decode itself decides on.
+func (t *decodeTransfer) fail(why *ending) {
+	if t.failure == nil {
+		t.failure = why
+	}
+	t.blame(why)
+}
+
+// blame keeps what went wrong first: that is what is reported.
+func (t *decodeTransfer) blame(why *ending) {
+	if t.cause == nil {
+		t.cause = why
+	}
+}
+
+func (t *decodeTransfer) view(dpStart int) Transfer {
+	v := Transfer{ID: t.id, Role: kvlayout.Decode, State: Waiting, Started: t.started}
+	if t.expect != nil {
+		v.Tokens = t.expect.Tokens
+	}
+	if t.receive != nil {
+		v.Tokens = t.receive.Tokens
+	}
+	if !t.sentAt.IsZero() {
+		v.State = Moving
+	}
+	if why := t.cause; why != nil {
+		v.State, v.Rule, v.Text = Failing, why.rule, why.text
+	}
+	for _, f := range t.flows {
+		v.Flows = append(v.Flows, TransferFlow{
+			WriterDP: t.receive.Peer.DP, WriterTP: f.writer, ReaderDP: dpStart + t.dp, ReaderTP: f.reader,
+			State: f.state(t), Bytes: f.bytes, Ended: f.ended,
+		})
+	}
+	return v
+}
+
+func (f *inflow) state(t *decodeTransfer) State {
+	switch {
+	case f.failure != nil:
+		return Broken
+	case !f.ended.IsZero():
+		return Ended
+	case t.failure != nil:
+		return Failing
+	}
+	return Waiting
+}
+
+// end reports a quiet transfer to the engine, exactly once, and remembers it.
+func (d *Decode) end(now time.Time, t *decodeTransfer) {
+	why := t.cause
+	r := &record{dp: t.dp, failure: why, expected: t.expect != nil, claimed: t.receive != nil, told: t.receive != nil, revoked: t.revoking}
+	r.view = t.view(d.cfg.Self.DPStart)
+	r.view.Ended = now
+	r.view.State = Ended
+	if why != nil {
+		r.view.State = Broken
+	}
+	if t.receive != nil {
+		d.sayWorkers(t.dp, t.lost, lastWord(t.id, why))
+	}
+	switch {
+	case t.aborted:
+		r.told = true
+		d.sayScheduler(t.dp, t.lost, kvproto.Quiet{Transfer: t.id})
+	case t.receive != nil:
+		d.sayScheduler(t.dp, t.lost, lastWord(t.id, why))
+	}
+	d.past.put(r)
+	delete(d.transfers, t.id)
+	d.alarms.drop(alarmKey{transfer: t.id})
+	if t.receive != nil {
+		d.leave(now, t.peer, t.id)
+	}
+}

@@ -1,0 +1,156 @@
+package session
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/moriio"
+	"github.com/pdpool/pdpool/transferagent/kvproto"
+)
+
+// machine is what both roles have: the own engine, the peers, the deadlines, the
+// ended transfers and what is to be done.
+type machine struct {
+	cfg    Config
+	engine ownEngine
+	peers  map[Peer]*peerState
+	alarms alarms
+	past   past
+	out    Ready
+	seq    uint64 // of the next transfer
+}
+
+func newMachine(cfg Config, role kvlayout.Role) machine {
+	cfg.Self.Role = role
+	cfg.Limits = cfg.Limits.defaulted()
+	if cfg.Plan == nil {
+		cfg.Plan = kvlayout.WritePlan
+	}
+	return machine{
+		cfg:    cfg,
+		engine: ownEngine{dpStart: cfg.Self.DPStart},
+		peers:  map[Peer]*peerState{},
+	}
+}
+
+// Ready returns and forgets what is to be done since the last call.
+func (m *machine) Ready() Ready {
+	out := m.out
+	m.out = Ready{}
+	return out
+}
+
+// Deadline is the earliest time at which a Tick is due.
+func (m *machine) Deadline() (time.Time, bool) { return m.alarms.next() }
+
+func (m *machine) nextSeq() uint64 {
+	m.seq++
+	return m.seq
+}
+
+// tp is the number of ranks of one data parallel rank here.
+func (m *machine) tp() int { return m.cfg.Self.Layout.Defaulted().TP }
+
+func (m *machine) dpLocal() int { return m.cfg.Self.Layout.Defaulted().DPLocal }
+
+// say sends a message to the engine, unless the connection is down.
+func (m *machine) say(c Conn, message kvproto.Message) {
+	if m.engine.has(c) {
+		m.out.Notices = append(m.out.Notices, Notice{Conn: c, Message: message})
+	}
+}
+
+// sayWorkers tells the workers of a data parallel rank, but those in lost: their
+// connections went down during the transfer, and new ones know nothing of it.
+func (m *machine) sayWorkers(dp int, lost map[Conn]struct{}, message kvproto.Message) {
+	for tp := range m.tp() {
+		c := Conn{Kind: kvproto.Worker, DP: dp, TP: tp}
+		if _, gone := lost[c]; !gone {
+			m.say(c, message)
+		}
+	}
+}
+
+func (m *machine) sayScheduler(dp int, lost map[Conn]struct{}, message kvproto.Message) {
+	c := Conn{Kind: kvproto.Scheduler, DP: dp}
+	if _, gone := lost[c]; !gone {
+		m.say(c, message)
+	}
+}
+
+func (m *machine) send(to Peer, message any) {
+	m.out.Messages = append(m.out.Messages, Outgoing{Peer: to, Message: message})
+}
+
+// checkSender refuses messages of connections that are down or of the wrong kind.
+func (m *machine) checkSender(c Conn, kind string, message kvproto.Message) error {
+	if c.Kind != kind {
+		return wrongf(WrongConnection, "%s does not belong on a %s connection", message.Type(), c.Kind)
+	}
+	if !m.engine.has(c) {
+		return wrongf(NoConnection, "the engine has no %s connection dp %d tp %d", c.Kind, c.DP, c.TP)
+	}
+	return nil
+}
+
+func checkID(id string) error {
+	if id == "" || len(id) > kvproto.MaxTransferID {
+		return wrongf(BadTransferID, "a transfer id of %d bytes, 1 to %d are allowed", len(id), kvproto.MaxTransferID)
+	}
+	return nil
+}
+
+func checkPeer(p Peer) error {
+	const ports = 1 << 16
+	if p.Host == "" || p.Handshake <= 0 || p.Handshake >= ports || p.Notify <= 0 || p.Notify >= ports {
+		return wrongf(BadAddress, "peer address %q with ports %d and %d", p.Host, p.Handshake, p.Notify)
+	}
+	return nil
+}
+
+// failedEarly answers an engine that names a transfer which has ended, or can't
+// begin, with what became of it.
+func (m *machine) failedEarly(r *record, dp int) {
+	r.claimed = true
+	scheduler := Conn{Kind: kvproto.Scheduler, DP: dp}
+	if !r.told {
+		r.told = true
+		m.sayWorkers(dp, nil, r.lastWord())
+	}
+	if r.failure != nil && r.failure.rule == RuleReleased {
+		m.say(scheduler, kvproto.Released{Transfer: r.view.ID})
+		return
+	}
+	m.say(scheduler, r.lastWord())
+}
+
+// lastWord is what workers are told of an ended transfer.
+func (r *record) lastWord() kvproto.Message { return lastWord(r.view.ID, r.failure) }
+
+func lastWord(id string, failure *ending) kvproto.Message {
+	if failure == nil || failure.rule == RuleReleased {
+		return kvproto.Done{Transfer: id}
+	}
+	return kvproto.Failed{Transfer: id, Rule: failure.rule, Text: failure.text}
+}
+
+// numbered is a live transfer; its number tells its age.
+type numbered interface{ number() uint64 }
+
+// byAge lists live transfers, the oldest first.
+func byAge[T numbered](transfers map[string]T) []T {
+	return slices.SortedFunc(maps.Values(transfers), func(a, b T) int { return cmp.Compare(a.number(), b.number()) })
+}
+
+// sameHash reports whether two prompt hashes agree; an empty one says nothing.
+func sameHash(a, b []byte) bool { return len(a) == 0 || len(b) == 0 || slices.Equal(a, b) }
+
+// failedReport is a write_failed of this agent.
+func (m *machine) failedReport(transfer string, dp, writer, reader int, bytes int64, why *ending) *moriio.WriteFailed {
+	return &moriio.WriteFailed{Transfer: transfer, PDPool: &moriio.Report{
+		Epoch: m.cfg.Self.Epoch, WriterDP: dp, WriterTP: writer, ReaderTP: reader, Bytes: bytes, Rule: why.rule, Text: why.text,
+	}}
+}

@@ -1,0 +1,35 @@
+package session
+
+import "time"
+
+// order is what an open CopyOrder belongs to.
+type order struct {
+	transfer *prefillTransfer
+	flow     *flow
+}
+
+// copied takes the answer of a copy order. A failed one fails its flow at once;
+// the flow ends when its other orders are answered too.
+func (p *Prefill) copied(now time.Time, ev Copied) error {
+	o, ok := p.orders[ev.ID]
+	if !ok {
+		return wrongf(UnknownOrder, "copy order %d is not open", ev.ID)
+	}
+	delete(p.orders, ev.ID)
+	t, f := o.transfer, o.flow
+	f.open--
+	t.inflight--
+	f.bytes += max(ev.Moved, 0)
+	if ev.Err != nil {
+		if f.failure == nil {
+			f.failure = endingf(RuleCopy, "copying from prefill tp %d to decode tp %d failed: %s", f.writer, f.reader, ev.Err)
+		}
+		t.blame(f.failure)
+		if t.failure == nil {
+			// The memory that it names may be one that decode has no more.
+			p.distrust(t.target.peer)
+		}
+	}
+	p.advance(now, t)
+	return nil
+}

@@ -1,0 +1,56 @@
+package session
+
+import (
+	"time"
+
+	"github.com/pdpool/pdpool/transferagent/kvproto"
+)
+
+// expect takes the announcement of a transfer at admission.
+func (p *Prefill) expect(now time.Time, c Conn, m kvproto.Expect) error {
+	if err := p.checkMessage(c, kvproto.Scheduler, m, m.Transfer); err != nil {
+		return err
+	}
+	if m.Tokens < 0 {
+		return wrongf(BadNumber, "transfer %q of %d tokens", m.Transfer, m.Tokens)
+	}
+	if r := p.past.find(m.Transfer); r != nil {
+		if r.expected {
+			return wrongf(Duplicate, "transfer %q was announced before", m.Transfer)
+		}
+		// It failed before its own engine came to it; the hold is answered so.
+		r.expected = true
+		return nil
+	}
+	t, err := p.find(now, m.Transfer, c.DP)
+	if err != nil {
+		return err
+	}
+	if t.expect != nil {
+		return wrongf(Duplicate, "transfer %q was announced before", m.Transfer)
+	}
+	t.expect = &m
+	p.advance(now, t)
+	return nil
+}
+
+// find returns the live transfer of a data parallel rank, or begins it.
+func (p *Prefill) find(now time.Time, id string, dp int) (*prefillTransfer, error) {
+	t := p.transfers[id]
+	switch {
+	case t == nil && len(p.transfers) >= p.cfg.Limits.Transfers:
+		return nil, wrongf(OverLimit, "transfer %q is one more than the %d that may be live", id, p.cfg.Limits.Transfers)
+	case t == nil:
+		return p.begin(now, id, dp), nil
+	case t.dp != dp:
+		return nil, wrongf(WrongRank, "transfer %q belongs to dp %d, not to dp %d", id, t.dp, dp)
+	}
+	return t, nil
+}
+
+func (p *Prefill) checkMessage(c Conn, kind string, m kvproto.Message, id string) error {
+	if err := p.checkSender(c, kind, m); err != nil {
+		return err
+	}
+	return checkID(id)
+}

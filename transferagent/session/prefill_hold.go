@@ -1,0 +1,58 @@
+package session
+
+import (
+	"errors"
+	"time"
+
+	"github.com/pdpool/pdpool/transferagent/kvproto"
+)
+
+// hold takes the blocks of a transfer. It is answered by one Released or Failed,
+// whatever has happened before and whatever comes.
+func (p *Prefill) hold(now time.Time, c Conn, m kvproto.Hold) error {
+	if err := p.checkMessage(c, kvproto.Scheduler, m, m.Transfer); err != nil {
+		return err
+	}
+	if r := p.past.find(m.Transfer); r != nil {
+		if r.claimed {
+			return wrongf(Duplicate, "blocks of transfer %q were held before", m.Transfer)
+		}
+		p.failedEarly(r, c.DP)
+		return nil
+	}
+	t, err := p.find(now, m.Transfer, c.DP)
+	if err != nil {
+		return p.refuseHold(now, c, m, err)
+	}
+	if t.hold != nil {
+		return wrongf(Duplicate, "blocks of transfer %q were held before", m.Transfer)
+	}
+	t.hold, t.heldAt = &m, now
+	if n := len(m.Blocks); n > p.cfg.Limits.Blocks {
+		t.hold.Blocks = nil
+		t.fail(endingf(RuleBlocksLimit, "%d blocks are held, a transfer may have %d", n, p.cfg.Limits.Blocks))
+	}
+	p.advance(now, t)
+	return nil
+}
+
+// refuseHold fails a transfer that is one too many.
+func (p *Prefill) refuseHold(now time.Time, c Conn, m kvproto.Hold, err error) error {
+	var wrong *EventError
+	if !errors.As(err, &wrong) || wrong.Reason != OverLimit {
+		return err
+	}
+	r := &record{dp: c.DP, failure: endingf(RuleTransfersLimit, "%s", wrong.Text), expected: true}
+	r.view = Transfer{
+		ID: m.Transfer, Role: p.cfg.Self.Role, State: Broken, Rule: r.failure.rule, Text: r.failure.text,
+		Tokens: m.Tokens, Started: now, Ended: now,
+	}
+	if early := p.early[m.Transfer]; early != nil {
+		p.dropEarly(m.Transfer)
+		p.refuse(early.target, m.Transfer, r.failure)
+		r.peerTold = early.target != nil
+	}
+	p.past.put(r)
+	p.failedEarly(r, c.DP)
+	return nil
+}

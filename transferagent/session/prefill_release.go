@@ -1,0 +1,57 @@
+package session
+
+import (
+	"time"
+
+	"github.com/pdpool/pdpool/moriio"
+)
+
+// release takes decode's word that it wants nothing more of a transfer. With a
+// rule the transfer has failed there; without, decode has the prompt already.
+func (p *Prefill) release(now time.Time, m *moriio.Release) error {
+	if err := checkID(m.Transfer); err != nil {
+		return err
+	}
+	if m.PDPool == nil {
+		return wrongf(NoExtension, "release of transfer %q does not say why and from which epoch", m.Transfer)
+	}
+	why := &ending{rule: m.PDPool.Rule, text: cut(m.PDPool.Text)}
+	if why.rule == "" {
+		why = endingf(RuleReleased, "decode does not need it")
+	}
+	if p.past.find(m.Transfer) != nil {
+		return wrongf(Late, "release of transfer %q came after its end", m.Transfer)
+	}
+	if t := p.transfers[m.Transfer]; t != nil {
+		return p.releaseLive(now, t, m.PDPool.Epoch, why)
+	}
+	e, err := p.askEarly(now, m.Transfer)
+	switch {
+	case err != nil:
+		return err
+	case e.released != nil:
+		return wrongf(Duplicate, "transfer %q was released before", m.Transfer)
+	case e.target != nil && e.target.epoch != m.PDPool.Epoch:
+		return wrongf(OtherEpoch, "release of transfer %q is from epoch %d, its blocks are of epoch %d", m.Transfer, m.PDPool.Epoch, e.target.epoch)
+	}
+	e.released = why
+	return nil
+}
+
+func (p *Prefill) releaseLive(now time.Time, t *prefillTransfer, epoch uint64, why *ending) error {
+	if t.target != nil && t.target.epoch != epoch {
+		p.doubt(now, t.target.peer)
+		return wrongf(OtherEpoch, "release of transfer %q is from epoch %d, its blocks are of epoch %d", t.id, epoch, t.target.epoch)
+	}
+	if t.released {
+		return wrongf(Duplicate, "transfer %q was released before", t.id)
+	}
+	t.released = true
+	if why.rule == RuleEngineGone && t.target != nil {
+		// Its engine comes back with other memory, under the same epoch.
+		p.distrust(t.target.peer)
+	}
+	t.fail(why)
+	p.advance(now, t)
+	return nil
+}

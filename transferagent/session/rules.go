@@ -1,0 +1,60 @@
+package session
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/pdpool/pdpool/transferagent/kvproto"
+)
+
+// Rules under which a transfer ends badly, beside those of kvlayout's catalog.
+// They travel in write_failed, in release and in Failed, and label metrics.
+const (
+	// Refusals: the two sides do not fit.
+	RulePairing         = "pairing-differs"
+	RulePrompt          = "prompt-differs"
+	RuleAllocationShort = "allocation-short"
+	RuleBlockRange      = "block-range"    // a block id outside the memory
+	RuleBlocksLimit     = "blocks-limit"   // more blocks than a transfer may have
+	RuleRegions         = "regions-differ" // memory of the two sides that no plan can be made for
+	RulePeerKind        = "peer-kind"      // not a PDPool agent of the other role, mover and model
+	RulePeerRanks       = "peer-ranks"     // the peer has no such rank
+
+	// Deadlines, one for each wait.
+	RuleHandshakeDeadline = "deadline-handshake"
+	RuleDeferDeadline     = "deadline-defer"
+	RulePrefillSilent     = "prefill-silent"
+	RuleDecodeSilent      = "decode-silent"
+	RuleTransferDeadline  = "deadline-transfer"
+	RuleReceiveDeadline   = "deadline-receive"
+
+	// What happened.
+	RuleHandshake      = "handshake-failed"
+	RuleCopy           = "copy-failed"
+	RuleAborted        = "aborted"
+	RuleReleased       = "released" // decode does not need the transfer: a good end
+	RuleEngineGone     = "engine-gone"
+	RulePeerGone       = "peer-gone"
+	RulePeerRestarted  = "peer-restarted"
+	RuleTransfersLimit = "transfers-limit"
+)
+
+// AllRanks in WriterTP or ReaderTP of a write_failed stands for every rank: the
+// transfer failed before prefill knew which of its ranks writes to which, so
+// nothing of it was or will be written.
+const AllRanks = -1
+
+// ending is why a transfer, or a flow of it, ends otherwise than well.
+type ending struct{ rule, text string }
+
+func endingf(rule, format string, args ...any) *ending {
+	return &ending{rule: rule, text: cut(fmt.Sprintf(format, args...))}
+}
+
+// cut bounds a text for the wire.
+func cut(text string) string {
+	if len(text) <= kvproto.MaxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:kvproto.MaxText], "")
+}

@@ -1,0 +1,469 @@
+package session_test
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/moriio"
+	"github.com/pdpool/pdpool/transferagent/kvproto"
+	"github.com/pdpool/pdpool/transferagent/session"
+)
+
+// TestScripts plays testdata/*.txt: each line of a block is an event for the
+// prefill machine (p) or the decode machine (d), and what the machine wants done is
+// recorded below. Messages between the two wait until "deliver"; copies and revokes
+// until "copied" and "revoked". Run with -rewrite to record anew.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			s := newScript()
+			datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
+				switch d.Cmd {
+				case "setup":
+					return s.setup(t, d)
+				case "run":
+					return s.run(d.Input)
+				}
+				t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
+				return ""
+			})
+		})
+	}
+}
+
+// side is one machine of a script, and what waits for it.
+type side struct {
+	name    string
+	shape   shape
+	base    uint32 // of its memory ids
+	machine session.Machine
+	dials   []session.Peer
+	orders  []session.CopyOrder
+	inbox   []any // messages from the other side
+}
+
+type script struct {
+	now  time.Time
+	p, d *side
+	out  strings.Builder
+}
+
+func newScript() *script {
+	common := shape{tp: 1, dp: 1, dcp: 1, il: 1, block: 4, blocks: 16, pairing: "k", kind: kvlayout.MLA, kvHeads: 1, layers: 2}
+	p, d := common, common
+	p.role, p.host, p.epoch = kvlayout.Prefill, "p", 11
+	d.role, d.host, d.epoch = kvlayout.Decode, "d", 21
+	return &script{now: start, p: &side{name: "p", shape: p, base: 100}, d: &side{name: "d", shape: d, base: 200}}
+}
+
+// setup changes the shapes, makes both machines and brings both engines up.
+func (s *script) setup(t *testing.T, d *datadriven.TestData) string {
+	limits := session.Limits{}
+	for _, arg := range d.CmdArgs {
+		value := func(i int) int {
+			n, err := strconv.Atoi(arg.Vals[i])
+			if err != nil {
+				d.Fatalf(t, "%s: %v", arg.Key, err)
+			}
+			return n
+		}
+		set := func(p, d *int) {
+			*p, *d = value(0), value(len(arg.Vals)-1)
+		}
+		switch arg.Key {
+		case "tp":
+			set(&s.p.shape.tp, &s.d.shape.tp)
+		case "dp":
+			set(&s.p.shape.dp, &s.d.shape.dp)
+		case "dcp":
+			set(&s.p.shape.dcp, &s.d.shape.dcp)
+		case "interleave":
+			set(&s.p.shape.il, &s.d.shape.il)
+		case "block":
+			set(&s.p.shape.block, &s.d.shape.block)
+		case "layers":
+			set(&s.p.shape.layers, &s.d.shape.layers)
+		case "gqa":
+			set(&s.p.shape.kvHeads, &s.d.shape.kvHeads)
+			s.p.shape.kind, s.d.shape.kind = kvlayout.GQA, kvlayout.GQA
+		case "pairing":
+			s.p.shape.pairing, s.d.shape.pairing = arg.Vals[0], arg.Vals[1]
+		case "transfers":
+			limits.Transfers = value(0)
+		case "early":
+			limits.Early = value(0)
+		case "blocks":
+			limits.Blocks = value(0)
+		default:
+			d.Fatalf(t, "unknown argument %q", arg.Key)
+		}
+	}
+	for _, x := range []*side{s.p, s.d} {
+		cfg := x.shape.config()
+		cfg.Limits = limits
+		x.machine = newMachine(cfg, x.shape.role)
+		if err := x.machine.Step(s.now, session.EngineReady{Ranks: x.shape.ranks(x.base)}); err != nil {
+			d.Fatalf(t, "%s: %v", x.name, err)
+		}
+	}
+	return ""
+}
+
+func (s *script) run(input string) string {
+	s.out.Reset()
+	for line := range strings.Lines(input) {
+		line = strings.TrimSpace(line)
+		fmt.Fprintf(&s.out, "> %s\n", line)
+		if err := s.command(strings.Fields(line)); err != nil {
+			fmt.Fprintf(&s.out, "SCRIPT ERROR: %v\n", err)
+		}
+	}
+	return s.out.String()
+}
+
+func (s *script) command(words []string) error {
+	if words[0] == "tick" {
+		return s.tick(words[1:])
+	}
+	self, other := s.p, s.d
+	if words[0] == "d" {
+		self, other = s.d, s.p
+	}
+	if len(words) < 2 || words[0] != self.name {
+		return errors.New("a line begins with p, d or tick")
+	}
+	a, err := parseArgs(words[2:])
+	if err != nil {
+		return err
+	}
+	switch words[1] {
+	case "deliver":
+		return s.deliver(self, a)
+	case "drop":
+		fmt.Fprintf(&s.out, "  dropped %d\n", len(self.inbox))
+		self.inbox = nil
+	case "handshake":
+		return s.handshake(self, other, a)
+	case "copied":
+		return s.copied(self, a)
+	case "revoked":
+		s.step(self, session.Revoked{Transfer: a.id})
+	case "peergone":
+		s.step(self, session.PeerGone{Peer: other.shape.peer()})
+	case "ready":
+		self.base += uint32(a.int("memory"))
+		s.step(self, session.EngineReady{Ranks: self.shape.ranks(self.base)})
+	case "gone":
+		s.step(self, session.EngineGone{Conn: a.conn()})
+	case "restart":
+		s.restart(self)
+	case "state":
+		s.state(self, a.id)
+	default:
+		m, err := engineMessage(words[1], a, other.shape)
+		if err != nil {
+			return err
+		}
+		s.step(self, session.EngineMessage{Conn: a.connOf(m), Message: m})
+	}
+	return nil
+}
+
+// step feeds one machine and shows what it wants done.
+func (s *script) step(x *side, ev session.Event) {
+	if err := x.machine.Step(s.now, ev); err != nil {
+		var wrong *session.EventError
+		if !errors.As(err, &wrong) {
+			fmt.Fprintf(&s.out, "  SCRIPT ERROR: an untyped error: %v\n", err)
+			return
+		}
+		fmt.Fprintf(&s.out, "  error %s: %s\n", wrong.Reason, wrong.Text)
+	}
+	s.drain(x)
+}
+
+func (s *script) drain(x *side) {
+	r := x.machine.Ready()
+	for _, n := range r.Notices {
+		fmt.Fprintf(&s.out, "  tell %s %s\n", connText(n.Conn), noticeText(n.Message))
+	}
+	for _, m := range r.Messages {
+		fmt.Fprintf(&s.out, "  send %s %s\n", m.Peer.Host, messageText(m.Message))
+		to := s.p
+		if m.Peer.Host == "d" {
+			to = s.d
+		}
+		to.inbox = append(to.inbox, m.Message)
+	}
+	for _, p := range r.Dials {
+		fmt.Fprintf(&s.out, "  dial %s\n", p.Host)
+	}
+	for _, o := range r.Copies {
+		fmt.Fprintf(&s.out, "  copy %s\n", orderText(o))
+	}
+	for _, id := range r.Revokes {
+		fmt.Fprintf(&s.out, "  revoke %s\n", id)
+	}
+	x.dials = append(x.dials, r.Dials...)
+	x.orders = append(x.orders, r.Copies...)
+}
+
+// tick lets time pass and steps both machines at their deadlines on the way.
+func (s *script) tick(words []string) error {
+	by, err := time.ParseDuration(words[0])
+	if err != nil {
+		return err
+	}
+	until := s.now.Add(by)
+	for {
+		var next *side
+		at := until
+		for _, x := range []*side{s.p, s.d} {
+			if due, ok := x.machine.Deadline(); ok && !due.After(at) && (next == nil || due.Before(at)) {
+				next, at = x, due
+			}
+		}
+		if next == nil {
+			s.now = until
+			return nil
+		}
+		s.now = at
+		fmt.Fprintf(&s.out, " %s at %s\n", next.name, at.Sub(start))
+		s.step(next, session.Tick{})
+		if due, ok := next.machine.Deadline(); ok && !due.After(at) {
+			return fmt.Errorf("%s has a deadline at %s that a tick does not clear", next.name, due.Sub(start))
+		}
+	}
+}
+
+// deliver hands over what waits for a side: all of it, or n messages; twice with "twice".
+func (s *script) deliver(x *side, a args) error {
+	n := len(x.inbox)
+	if a.has("n") {
+		n = min(n, a.int("n"))
+	}
+	now := x.inbox[:n]
+	x.inbox = x.inbox[n:]
+	for _, m := range now {
+		s.alter(m, a)
+		s.step(x, session.PeerMessage{Message: m})
+		if a.has("twice") {
+			fmt.Fprintln(&s.out, " again")
+			s.step(x, session.PeerMessage{Message: m})
+		}
+	}
+	return nil
+}
+
+// alter forges a field of a message.
+func (s *script) alter(m any, a args) {
+	epoch := func(e *uint64) {
+		if a.has("epoch") {
+			*e = uint64(a.int("epoch"))
+		}
+	}
+	switch m := m.(type) {
+	case *moriio.RemoteBlocks:
+		epoch(&m.PDPool.Epoch)
+		if a.has("peerepoch") {
+			m.PDPool.PeerEpoch = uint64(a.int("peerepoch"))
+		}
+		if a.has("block") {
+			m.Blocks[0] = int32(a.int("block"))
+		}
+		if a.has("blocks") {
+			m.Blocks = m.Blocks[:a.int("blocks")]
+		}
+		if a.has("stock") {
+			m.PDPool = nil
+		}
+	case *moriio.WriteDone:
+		epoch(&m.PDPool.Epoch)
+		if a.has("writer") {
+			m.PDPool.WriterTP = a.int("writer")
+		}
+		if a.has("stock") {
+			m.PDPool = nil
+		}
+	case *moriio.WriteFailed:
+		epoch(&m.PDPool.Epoch)
+	case *moriio.Release:
+		epoch(&m.PDPool.Epoch)
+	}
+}
+
+func (s *script) handshake(x, other *side, a args) error {
+	if len(x.dials) == 0 {
+		return errors.New("nobody dials")
+	}
+	ev := session.Handshaken{Peer: x.dials[0], Metadata: other.shape.metadata(other.base)}
+	x.dials = x.dials[1:]
+	switch {
+	case a.has("fail"):
+		ev.Metadata, ev.Err = nil, errors.New(a.values["fail"])
+	case a.has("stock"):
+		ev.Metadata.PDPool = nil
+	case a.has("noranks"):
+		ev.Metadata.PDPool.Ranks = nil
+	case a.has("epoch"):
+		ev.Metadata.PDPool.Epoch = uint64(a.int("epoch"))
+	}
+	s.step(x, ev)
+	return nil
+}
+
+// copied answers copy orders: one by its number, or all open ones.
+func (s *script) copied(x *side, a args) error {
+	if a.id == "all" {
+		open := x.orders
+		x.orders = nil
+		for _, o := range open {
+			s.step(x, session.Copied{ID: o.ID, Moved: kvlayout.PlanBytes(o.Copies)})
+		}
+		return nil
+	}
+	id, err := strconv.Atoi(a.id)
+	if err != nil {
+		return err
+	}
+	ev := session.Copied{ID: session.CopyID(id)}
+	for i, o := range x.orders {
+		if o.ID == ev.ID {
+			ev.Moved = kvlayout.PlanBytes(o.Copies)
+			x.orders = append(x.orders[:i:i], x.orders[i+1:]...)
+			break
+		}
+	}
+	if a.has("fail") {
+		ev.Moved, ev.Err = 0, errors.New(a.values["fail"])
+	}
+	s.step(x, ev)
+	return nil
+}
+
+// restart replaces a machine by one of the next epoch; its open copies are gone.
+func (s *script) restart(x *side) {
+	x.shape.epoch++
+	x.base += 50
+	x.machine = newMachine(x.shape.config(), x.shape.role)
+	x.dials, x.orders = nil, nil
+	s.step(x, session.EngineReady{Ranks: x.shape.ranks(x.base)})
+}
+
+func (s *script) state(x *side, id string) {
+	fmt.Fprintf(&s.out, "  live: %d\n", len(x.machine.Transfers()))
+	t, ok := x.machine.Transfer(id)
+	if !ok {
+		fmt.Fprintf(&s.out, "  %s is not known\n", id)
+		return
+	}
+	fmt.Fprintf(&s.out, "  %s %s %s tokens=%d started=%s", t.ID, t.Role, t.State, t.Tokens, t.Started.Sub(start))
+	if !t.Ended.IsZero() {
+		fmt.Fprintf(&s.out, " ended=%s", t.Ended.Sub(start))
+	}
+	if t.Rule != "" {
+		fmt.Fprintf(&s.out, " %s: %s", t.Rule, t.Text)
+	}
+	fmt.Fprintln(&s.out)
+	for _, f := range t.Flows {
+		fmt.Fprintf(&s.out, "    %d/%d > %d/%d %s bytes=%d", f.WriterDP, f.WriterTP, f.ReaderDP, f.ReaderTP, f.State, f.Bytes)
+		if !f.Ended.IsZero() {
+			fmt.Fprintf(&s.out, " ended=%s", f.Ended.Sub(start))
+		}
+		fmt.Fprintln(&s.out)
+	}
+}
+
+// args are the words after a command: a transfer or number, and key=value pairs.
+type args struct {
+	id     string
+	values map[string]string
+}
+
+func parseArgs(words []string) (args, error) {
+	a := args{values: map[string]string{}}
+	for _, w := range words {
+		key, value, pair := strings.Cut(w, "=")
+		switch {
+		case pair || a.id != "":
+			a.values[key] = strings.ReplaceAll(value, "_", " ")
+		default:
+			a.id = w
+		}
+	}
+	return a, nil
+}
+
+func (a args) has(key string) bool {
+	_, ok := a.values[key]
+	return ok || a.id == key
+}
+
+func (a args) int(key string) int {
+	n, _ := strconv.Atoi(a.values[key])
+	return n
+}
+
+// blocks reads "3,4,5".
+func (a args) blocks() []int32 {
+	var ids []int32
+	for word := range strings.SplitSeq(a.values["blocks"], ",") {
+		if n, err := strconv.Atoi(word); err == nil {
+			ids = append(ids, int32(n))
+		}
+	}
+	return ids
+}
+
+func (a args) conn() session.Conn {
+	if a.id == kvproto.Scheduler {
+		return scheduler(a.int("dp"))
+	}
+	return worker(a.int("dp"), a.int("tp"))
+}
+
+func (a args) connOf(m kvproto.Message) session.Conn {
+	switch m.(type) {
+	case kvproto.Save, kvproto.Sealed:
+		return worker(a.int("dp"), a.int("tp"))
+	}
+	return scheduler(a.int("dp"))
+}
+
+func engineMessage(name string, a args, other shape) (kvproto.Message, error) {
+	hash, err := hex.DecodeString(a.values["hash"])
+	if err != nil {
+		return nil, err
+	}
+	switch name {
+	case "expect":
+		return kvproto.Expect{Transfer: a.id, Tokens: a.int("tokens"), Hash: hash}, nil
+	case "hold":
+		return kvproto.Hold{Transfer: a.id, Blocks: a.blocks(), Tokens: a.int("tokens")}, nil
+	case "save":
+		return kvproto.Save{Transfer: a.id, Layer: a.int("layer")}, nil
+	case "seal":
+		return kvproto.Sealed{Transfer: a.id}, nil
+	case "receive":
+		return kvproto.Receive{
+			Transfer: a.id, Blocks: a.blocks(), FirstToken: a.int("first"), Tokens: a.int("tokens"),
+			Peer: kvproto.Peer{Host: other.host, Handshake: 1, Notify: 2, DP: a.int("peerdp"), TPSize: other.tp},
+		}, nil
+	case "abort":
+		return kvproto.Abort{Transfer: a.id}, nil
+	}
+	return nil, fmt.Errorf("unknown event %q", name)
+}
