@@ -81,7 +81,7 @@ func (a *app) start(cmd *cobra.Command, c *cluster.Cluster, config cluster.Confi
 		return err
 	}
 	config.Bin, config.Images = b.Bin(), b.Images()
-	printf("starting the cluster %s: %d nodes with %d GPUs each", a.name, config.Nodes, config.GPUs)
+	printf("starting the cluster %s: %s with %s each", a.name, cluster.Count(config.Nodes, "node"), cluster.Count(config.GPUs, "GPU"))
 	return c.Up(ctx, config, b.Dir(), printf)
 }
 

@@ -17,3 +17,11 @@ const (
 func nodeIP(n int) string { return fmt.Sprintf("%s.%d", hostNet, 10+n) }
 
 func nodePodCIDR(n int) string { return fmt.Sprintf("10.244.%d.0/24", n) }
+
+// Count is a number with its noun, such as "1 node" or "2 nodes".
+func Count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}

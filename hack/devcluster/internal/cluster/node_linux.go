@@ -190,6 +190,12 @@ func coverFolders(memory string, folders ...string) error {
 	if err := syscall.Mount("tmpfs", memory, "tmpfs", 0, "mode=755"); err != nil {
 		return fmt.Errorf("cannot mount a tmpfs: %w", err)
 	}
+	open, err := os.Open(memory) // an overlay may hide the path itself
+	if err != nil {
+		return err
+	}
+	defer func() { _ = open.Close() }()
+	memory = fmt.Sprintf("/proc/self/fd/%d", open.Fd())
 	for _, f := range folders {
 		if _, err := os.Stat(f); errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -36,7 +36,7 @@ func (c *Cluster) StopNode(n int) error {
 	return p.Kill(30 * time.Second)
 }
 
-// StartNode starts a stopped node again and waits until it is ready.
+// StartNode starts a stopped node again and waits until it is ready with its GPUs.
 func (c *Cluster) StartNode(ctx context.Context, n int) error {
 	start := time.Now().Truncate(time.Second) // heartbeats have no fractions
 	if err := os.Remove(c.stoppedMark(n)); errors.Is(err, fs.ErrNotExist) {
@@ -48,9 +48,14 @@ func (c *Cluster) StartNode(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
+	unhealthy, err := c.unhealthy(n)
+	if err != nil {
+		return err
+	}
+	gpus := strconv.Itoa(c.GPUs - len(unhealthy))
 	for deadline := time.Now().Add(stepTimeout); ; {
 		node, err := a.node(ctx, nodeName(n))
-		if err == nil && node.readySince(start) {
+		if err == nil && node.readySince(start) && node.allocatableGPUs() == gpus {
 			return nil
 		}
 		if time.Now().After(deadline) {
@@ -70,6 +75,15 @@ func (c *Cluster) unhealthyFile(n int) string {
 	return c.path(nodeName(n), "kubelet", "device-plugins", "simulated-amd-gpu", "unhealthy")
 }
 
+// unhealthy returns the unhealthy GPUs of node n.
+func (c *Cluster) unhealthy(n int) ([]string, error) {
+	b, err := os.ReadFile(c.unhealthyFile(n))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return strings.Fields(string(b)), err
+}
+
 // SetHealth makes GPUs of node n unhealthy or healthy, for no args all of them
 // healthy, and returns those that are unhealthy then. The kubelet hears of it within
 // a second.
@@ -82,11 +96,11 @@ func (c *Cluster) SetHealth(n int, args []string, healthy bool) ([]string, error
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return nil, err
 	}
-	old, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	old, err := c.unhealthy(n)
+	if err != nil {
 		return nil, err
 	}
-	unhealthy := changeHealth(strings.Fields(string(old)), ids, healthy)
+	unhealthy := changeHealth(old, ids, healthy)
 	return unhealthy, host.WriteFile(file, []byte(strings.Join(unhealthy, " ")))
 }
 

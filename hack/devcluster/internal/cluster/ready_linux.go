@@ -58,11 +58,11 @@ func (c *Cluster) waitReady(ctx context.Context, ended <-chan error, printf func
 		return err
 	}
 	steps = []step{
-		{fmt.Sprintf("%d nodes ready", c.Nodes), c.nodesReady(a), append([]string{"supervisor", "network"}, nodeLogs...)},
+		{Count(c.Nodes, "node") + " ready", c.nodesReady(a), append([]string{"supervisor", "network"}, nodeLogs...)},
 		{"DNS", a.dnsReady, append([]string{"kube-controller-manager", "kube-scheduler"}, nodeLogs...)},
 	}
 	if c.GPUs > 0 {
-		steps = append(steps, step{fmt.Sprintf("%d GPUs allocatable on each node", c.GPUs), c.gpusReady(a), nodeLogs})
+		steps = append(steps, step{Count(c.GPUs, "GPU") + " allocatable on each node", c.gpusReady(a), nodeLogs})
 	}
 	return c.waitSteps(ctx, ended, printf, steps)
 }
@@ -75,7 +75,7 @@ func (c *Cluster) waitSteps(ctx context.Context, ended <-chan error, printf func
 			var err error
 			select {
 			case <-ctx.Done():
-				return errors.New("interrupted")
+				return errors.New("interrupted: it is removed again")
 			case err = <-ended:
 				err = fmt.Errorf("the supervisor ended: %w", errors.Join(err))
 			case <-time.After(100 * time.Millisecond):

@@ -61,8 +61,8 @@ func (c *Cluster) CheckRunning(want Config) error {
 		return err
 	}
 	if c.Nodes != want.Nodes || c.GPUs != want.GPUs {
-		return fmt.Errorf("the cluster %s is running already with %d nodes and %d GPUs on each: run down --name %s first to change that",
-			c.name, c.Nodes, c.GPUs, c.name)
+		return fmt.Errorf("the cluster %s is running already with %s and %s on each: run down --name %s first to change that",
+			c.name, Count(c.Nodes, "node"), Count(c.GPUs, "GPU"), c.name)
 	}
 	return ErrRunning
 }
@@ -89,7 +89,7 @@ func (c *Cluster) Up(ctx context.Context, config Config, entry string, printf fu
 	if free, err := builder.FreeSpace(c.root); err != nil {
 		return err
 	} else if need := int64(baseSpace + config.Nodes*nodeSpace); free < need {
-		return fmt.Errorf("%d nodes need %.1f GiB and %s has %.1f GiB free: free some", config.Nodes, float64(need)/(1<<30), c.root, float64(free)/(1<<30))
+		return fmt.Errorf("a cluster of %s needs %.1f GiB and %s has %.1f GiB free: free some", Count(config.Nodes, "node"), float64(need)/(1<<30), c.root, float64(free)/(1<<30))
 	}
 	c.Config = config
 	err = c.start(ctx, entry, printf)
