@@ -87,9 +87,10 @@ func (in Input) parallelFlags() []string {
 		args = append(args, "--pipeline-parallel-size", strconv.Itoa(l.PP))
 	}
 	if l.DCP > 1 {
-		args = append(args,
-			"--decode-context-parallel-size", strconv.Itoa(l.DCP),
-			"--cp-kv-cache-interleave-size", strconv.Itoa(l.Interleave))
+		args = append(args, "--decode-context-parallel-size", strconv.Itoa(l.DCP))
+	}
+	if l.DCP > 1 || l.Interleave > 1 { // without DCP it has no effect, but the agent's layout says it too
+		args = append(args, "--cp-kv-cache-interleave-size", strconv.Itoa(l.Interleave))
 	}
 	if l.DP == 1 {
 		return args

@@ -1,0 +1,89 @@
+// Command enginesim is a simulated inference engine with KV memory that can be
+// checked; see package enginesim.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/pdpool/pdpool/enginesim"
+)
+
+const usage = `usage: enginesim serve MODEL [flags]    serve as vLLM would, with its flags
+       enginesim answer MODEL [flags]   print what any instance answers to the prompt on standard input
+                                        (--max-tokens N, default 16; --chat: one message of role user)
+
+Flags of its own:
+  --sim-geometry JSON             KV geometry: kind, layers, attentionHeads, kvHeads, headValues
+  --sim-kv-layout LBHNC|LBNHC     order of heads and tokens in a block
+  --sim-prefill-ms-per-layer MS   --sim-ms-per-token MS   pacing, default 0
+  --sim-max-queue N               requests that may wait for blocks, default 256
+  --sim-fault NAME[:key=N,...]    repeatable: copies-off, interleave-off, all-to-rank-0, first-writer-ends,
+                                  flip:rank=,layer=,row=  delay-writer:rank=,ms=  kill-writer:rank=,layer=
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	if err == nil {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "enginesim:", err)
+	code := 1
+	if wrong := (*enginesim.UsageError)(nil); errors.As(err, &wrong) {
+		code = 2
+	}
+	os.Exit(code)
+}
+
+func run(ctx context.Context, args []string, in io.Reader, out, diagnostics io.Writer) error {
+	if len(args) == 0 {
+		return &enginesim.UsageError{Text: "a command is needed: serve, answer or help"}
+	}
+	switch args[0] {
+	case "serve":
+		return serve(ctx, args[1:], diagnostics)
+	case "answer":
+		return answer(args[1:], in, out)
+	case "help", "-h", "--help":
+		_, err := io.WriteString(out, usage)
+		return err
+	}
+	return &enginesim.UsageError{Text: fmt.Sprintf("%q is no command: there are serve, answer and help", args[0])}
+}
+
+func serve(ctx context.Context, args []string, diagnostics io.Writer) error {
+	cfg, err := enginesim.Parse(args)
+	if err != nil {
+		return err
+	}
+	instance, err := enginesim.New(ctx, cfg, enginesim.Options{Log: slog.New(slog.NewTextHandler(diagnostics, nil))})
+	if err != nil {
+		return err
+	}
+	return instance.Run(ctx)
+}
+
+func answer(args []string, in io.Reader, out io.Writer) error {
+	cfg, options, err := enginesim.ParseAnswer(args)
+	if err != nil {
+		return err
+	}
+	prompt, err := io.ReadAll(in)
+	if err != nil {
+		return fmt.Errorf("read the prompt: %w", err)
+	}
+	text, err := enginesim.AnswerText(cfg, options, string(prompt))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, text)
+	return err
+}
