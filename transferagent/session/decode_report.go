@@ -41,20 +41,32 @@ func (d *Decode) writeFailed(now time.Time, m *moriio.WriteFailed) error {
 		why = endingf(RuleCopy, "prefill tp %d failed without a reason", m.PDPool.WriterTP)
 	}
 	if m.PDPool.WriterTP == AllRanks && m.PDPool.ReaderTP == AllRanks {
-		for _, f := range t.flows {
-			if f.ended.IsZero() {
-				f.ended, f.failure = now, why
-			}
-		}
-		t.blame(why)
-		d.advance(now, t)
-		return nil
+		return d.nothingWritten(now, t, m.PDPool, why)
 	}
 	f := t.flow(m.PDPool.WriterTP, m.PDPool.ReaderTP)
 	if err := t.checkReport(f, m.PDPool); err != nil {
 		return err
 	}
 	f.ended, f.bytes, f.failure = now, m.PDPool.Bytes, why
+	t.blame(why)
+	d.advance(now, t)
+	return nil
+}
+
+// nothingWritten takes prefill's word that none of its ranks has written, or will.
+// A report of one rank says otherwise, and then that counts.
+func (d *Decode) nothingWritten(now time.Time, t *decodeTransfer, r *moriio.Report, why *ending) error {
+	for _, f := range t.flows {
+		if !f.ended.IsZero() {
+			return wrongf(Duplicate, "prefill reports on all ranks of transfer %q after a report of tp %d", t.id, f.writer)
+		}
+	}
+	if r.WriterDP != t.receive.Peer.DP {
+		return wrongf(UnexpectedWriter, "prefill dp %d does not write in transfer %q", r.WriterDP, t.id)
+	}
+	for _, f := range t.flows {
+		f.ended, f.failure = now, why
+	}
 	t.blame(why)
 	d.advance(now, t)
 	return nil

@@ -112,6 +112,12 @@ func (d *Decode) end(now time.Time, t *decodeTransfer) {
 	if why != nil {
 		r.view.State = Broken
 	}
+	for i := range r.view.Flows {
+		// Revoked ones will not be reported any more.
+		if f := &r.view.Flows[i]; f.Ended.IsZero() {
+			f.State, f.Ended = Broken, now
+		}
+	}
 	if t.receive != nil {
 		d.sayWorkers(t.dp, t.lost, lastWord(t.id, why))
 	}

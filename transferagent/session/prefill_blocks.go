@@ -20,7 +20,9 @@ func (p *Prefill) remoteBlocks(now time.Time, m *moriio.RemoteBlocks) error {
 		return err
 	}
 	if why, err := p.checkTarget(m, to); why != nil {
-		p.refuse(to, m.Transfer, why)
+		if !p.aimed(m.Transfer) {
+			p.refuse(to, m.Transfer, why)
+		}
 		return err
 	}
 	if r := p.past.find(m.Transfer); r != nil {
@@ -86,6 +88,19 @@ func (p *Prefill) remoteBlocksLive(now time.Time, t *prefillTransfer, to *target
 	p.aim(now, t, to)
 	p.advance(now, t)
 	return nil
+}
+
+// aimed reports whether an allocation of the transfer was taken: then its flows are
+// reported one by one, and no other message may say that nothing is written.
+func (p *Prefill) aimed(id string) bool {
+	if t := p.transfers[id]; t != nil {
+		return t.target != nil
+	}
+	if e := p.early[id]; e != nil {
+		return e.target != nil
+	}
+	r := p.past.find(id)
+	return r != nil && (r.peerTold || r.failure == nil)
 }
 
 // aim binds a transfer to decode's allocation.

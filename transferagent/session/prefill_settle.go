@@ -67,12 +67,18 @@ func (t *prefillTransfer) mismatch() *ending {
 func (p *Prefill) report(now time.Time, t *prefillTransfer) {
 	for _, w := range t.writers {
 		for _, f := range w.flows {
-			if !f.ended.IsZero() || f.open > 0 {
+			if !f.ended.IsZero() {
 				continue
 			}
-			if why := t.wellWith(w, f); why != nil {
-				f.failure, f.ended = why, now
+			why := t.wellWith(w, f)
+			if why != nil {
 				t.blame(why)
+			}
+			if f.open > 0 {
+				continue
+			}
+			if why != nil {
+				f.failure, f.ended = why, now
 				if why.rule != RuleReleased {
 					p.send(t.target.peer, p.failedReport(t.id, p.engine.global(t.dp), f.writer, f.reader, f.bytes, why))
 				}

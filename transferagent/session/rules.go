@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/pdpool/pdpool/moriio"
 	"github.com/pdpool/pdpool/transferagent/kvproto"
 )
 
@@ -39,10 +40,11 @@ const (
 	RuleTransfersLimit = "transfers-limit"
 )
 
-// AllRanks in WriterTP or ReaderTP of a write_failed stands for every rank: the
-// transfer failed before prefill knew which of its ranks writes to which, so
-// nothing of it was or will be written.
-const AllRanks = -1
+// AllRanks in both WriterTP and ReaderTP of a write_failed stands for every rank:
+// the transfer failed before prefill knew which of its ranks writes to which, so
+// nothing of it was or will be written. It is the largest number that the message
+// can carry; no layout has that many ranks, as tp divides the attention heads.
+const AllRanks = moriio.MaxRanks - 1
 
 // ending is why a transfer, or a flow of it, ends otherwise than well.
 type ending struct{ rule, text string }

@@ -318,6 +318,12 @@ func (s *script) handshake(x, other *side, a args) error {
 		ev.Metadata.PDPool = nil
 	case a.has("noranks"):
 		ev.Metadata.PDPool.Ranks = nil
+	case a.has("pairing"):
+		ev.Metadata.PDPool.Pairing = a.values["pairing"]
+	case a.has("dcp"):
+		ev.Metadata.PDPool.Layout.DCP = a.int("dcp")
+	case a.has("role"):
+		ev.Metadata.PDPool.Role = x.shape.role
 	case a.has("epoch"):
 		ev.Metadata.PDPool.Epoch = uint64(a.int("epoch"))
 	}

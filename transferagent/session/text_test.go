@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/pdpool/pdpool/kvlayout"
@@ -48,7 +49,11 @@ func messageText(m any) string {
 }
 
 func reportText(transfer string, r *moriio.Report) string {
-	return fmt.Sprintf("%s %d/%d>%d bytes=%d epoch %d", transfer, r.WriterDP, r.WriterTP, r.ReaderTP, r.Bytes, r.Epoch)
+	writer, reader := fmt.Sprintf("%d/%d", r.WriterDP, r.WriterTP), strconv.Itoa(r.ReaderTP)
+	if r.WriterTP == session.AllRanks && r.ReaderTP == session.AllRanks {
+		writer, reader = fmt.Sprintf("%d/all", r.WriterDP), "all"
+	}
+	return fmt.Sprintf("%s %s>%s bytes=%d epoch %d", transfer, writer, reader, r.Bytes, r.Epoch)
 }
 
 func orderText(o session.CopyOrder) string {
