@@ -262,8 +262,13 @@ func (c *Client) read() {
 			_ = f.Close()
 			err = fmt.Errorf("agent sends %s", m.Type())
 		}
+		if errors.Is(err, net.ErrClosed) {
+			// Closed at this end, by who knows why and is about to say it.
+			<-c.done
+			return
+		}
 		if err != nil {
-			c.close(fmt.Errorf("read: %w", err))
+			c.close(err)
 			return
 		}
 		select {

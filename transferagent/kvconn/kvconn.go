@@ -31,7 +31,8 @@ const (
 
 // Conn is one connection. One goroutine may read while others write.
 type Conn struct {
-	socket *net.UnixConn
+	socket  *net.UnixConn
+	timeout time.Duration // FrameTimeout but in tests
 
 	buf, control []byte // of the reader
 
@@ -43,6 +44,7 @@ type Conn struct {
 func New(socket *net.UnixConn) *Conn {
 	return &Conn{
 		socket:  socket,
+		timeout: FrameTimeout,
 		buf:     make([]byte, 4096),
 		control: make([]byte, syscall.CmsgSpace(4*maxDescriptors)),
 	}
@@ -97,7 +99,7 @@ func (c *Conn) readMessage(first time.Time, got *descriptors) (kvproto.Message, 
 	if err != nil {
 		return nil, err
 	}
-	if err := c.socket.SetReadDeadline(time.Now().Add(FrameTimeout)); err != nil {
+	if err := c.socket.SetReadDeadline(time.Now().Add(c.timeout)); err != nil {
 		return nil, fmt.Errorf("read: %w", err)
 	}
 	if err := c.fill(header[n:], got); err != nil {
@@ -214,7 +216,7 @@ func (c *Conn) Write(m kvproto.Message, f *os.File) error {
 }
 
 func (c *Conn) send(b []byte, f *os.File) error {
-	if err := c.socket.SetWriteDeadline(time.Now().Add(FrameTimeout)); err != nil {
+	if err := c.socket.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
 		return err
 	}
 	if f == nil {
