@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Runs the end-to-end tests: bin/e2e.test and bin/images must be built (make e2e).
+# The development cluster "e2e" is brought up and taken down; KEEP=1 leaves it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. hack/cluster.sh
+logs=${E2E_LOGS:-$(mktemp -d)}
+finish() {
+  local code=$?
+  if [[ $code != 0 ]]; then
+    echo "e2e failed; the operator's last words:"
+    "${KUBECTL[@]}" -n pdpool-system logs -l app.kubernetes.io/component=manager --tail=30 2>/dev/null || true
+    "${KUBECTL[@]}" get pods -A -o wide 2>/dev/null || true
+    "${KUBECTL[@]}" get pdpools -A 2>/dev/null || true
+  fi
+  [[ ${CLUSTER:-dev} == existing || -n ${KEEP:-} ]] || $DEVCLUSTER --name e2e down
+  exit "$code"
+}
+KUBECTL=(false)
+trap finish EXIT
+cluster_up e2e "${E2E_PORT:-16453}"
+install_chart
+E2E_KUBECONFIG=$KUBECONFIG_FILE E2E_CONTEXT=$KUBE_CONTEXT E2E_IMAGES=$IMAGES E2E_TAG=${TAG:-dev} E2E_LOGS=$logs \
+  bin/e2e.test -test.v -test.timeout 40m -ginkgo.v -ginkgo.no-color ${E2E_FOCUS:+-ginkgo.focus "$E2E_FOCUS"}

@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pdpool/pdpool/api/v1alpha1"
+	"github.com/pdpool/pdpool/test/cluster"
+)
+
+var _ = Describe("A pool that cannot work", func() {
+	It("is refused with rule, field and change, all problems at once, and changes nothing", func(ctx context.Context) {
+		namespace := newNamespace(ctx)
+		s := setup{model: deepSeekR1, prefill: dcp(4, 2, 48), decode: dcp(4, 4, 48), backend: "TCP"}
+		err := k8s.Apply(ctx, namespace, s.manifest("refused"))
+		Expect(err).To(HaveOccurred())
+		for _, word := range []string{"dcp-mix", "prefill.layout.dcp", "interleave-block", "decode.layout.interleave", "48", "64"} {
+			Expect(err.Error()).To(ContainSubstring(word))
+		}
+		pools := &v1alpha1.PDPoolList{}
+		Expect(k8s.List(ctx, pools, client.InNamespace(namespace))).To(Succeed())
+		Expect(pools.Items).To(BeEmpty())
+		pods := &corev1.PodList{}
+		Expect(k8s.List(ctx, pods, client.InNamespace(namespace))).To(Succeed())
+		Expect(pods.Items).To(BeEmpty())
+	})
+})
+
+var _ = Describe("A running pool", func() {
+	It("answers 400 to a prompt that no instance can hold", func(ctx context.Context) {
+		namespace := newNamespace(ctx)
+		p := setup{model: smallMLA, prefill: tp(2), decode: tp(2), backend: "SharedMemory"}.start(ctx, namespace, "pool")
+		answer := p.ask(ctx, words(1, 40_000), 4)
+		Expect(answer.Status).To(Equal(http.StatusBadRequest))
+		Expect(answer.Error).To(ContainSubstring("token"))
+	})
+
+	It("fails a request within 5 s when prefill is killed in mid transfer, heals, and is right again", func(ctx context.Context) {
+		namespace := newNamespace(ctx)
+		reference := unsplit(ctx, namespace, smallMLA)
+		p := setup{
+			model: smallMLA, prefill: tp(4), decode: dcp(4, 4, 16), backend: "TCP",
+			prefillArgs: []string{"--sim-prefill-ms-per-layer=1000"},
+		}.start(ctx, namespace, "pool")
+		old, ports := p.pod(ctx, v1alpha1.RolePrefill)
+
+		type result struct {
+			answer cluster.Completion
+			ended  time.Time
+		}
+		answers := make(chan result, 1)
+		go func() {
+			defer GinkgoRecover()
+			answer := p.ask(ctx, words(1, 500), 4)
+			answers <- result{answer, time.Now()}
+		}()
+		decode, decodePorts := p.pod(ctx, v1alpha1.RoleDecode)
+		Eventually(func(g Gomega, ctx context.Context) {
+			var live struct {
+				Transfers []struct{ State string }
+			}
+			g.Expect(k8s.GetJSON(ctx, namespace, decode.Name, decodePorts.Agent, "/debug/transfers", &live)).To(Succeed())
+			g.Expect(live.Transfers).NotTo(BeEmpty())
+		}).WithContext(ctx).WithTimeout(soon).Should(Succeed())
+		killed := time.Now()
+		response, err := k8s.Request(ctx, namespace, "pods/"+old.Name+":"+itoa(ports.HTTP), http.MethodPost, "/sim/kill", nil)
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		var r result
+		Eventually(answers).WithTimeout(soon).Should(Receive(&r))
+		Expect(r.answer.Status).NotTo(Equal(200))
+		Expect(r.answer.Error).NotTo(BeEmpty())
+		Expect(r.ended.Sub(killed)).To(BeNumerically("<", 5*time.Second))
+
+		Eventually(func(g Gomega, ctx context.Context) {
+			pods, err := k8s.Pods(ctx, namespace, "pool", v1alpha1.RolePrefill)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(pods).To(HaveLen(1))
+			g.Expect(pods[0].UID).NotTo(Equal(old.UID))
+			g.Expect(pods[0].Labels[v1alpha1.LabelAttempt]).NotTo(Equal(old.Labels[v1alpha1.LabelAttempt]))
+		}).WithContext(ctx).Should(Succeed())
+		Expect(k8s.WaitReady(ctx, namespace, "pool", readyWithin)).To(Succeed())
+		prompt := words(2, 500)
+		Eventually(func(ctx context.Context) string { return p.ask(ctx, prompt, 4).Text }).
+			WithContext(ctx).WithTimeout(soon).Should(Equal(reference(prompt, 4)))
+		p.quiet(ctx)
+	})
+
+	It("changes its layout by replacing the replicas, and never pairs across pairing keys", func(ctx context.Context) {
+		namespace := newNamespace(ctx)
+		reference := unsplit(ctx, namespace, smallMLA)
+		s := setup{model: smallMLA, prefill: tp(2), decode: dcp(2, 2, 16), backend: "TCP"}
+		p := s.start(ctx, namespace, "pool")
+		oldPrefill, _ := p.pod(ctx, v1alpha1.RolePrefill)
+		oldDecode, _ := p.pod(ctx, v1alpha1.RoleDecode)
+
+		stop, stopped := make(chan struct{}), make(chan []string, 1)
+		go func() {
+			defer GinkgoRecover()
+			var wrong []string
+			for seed := 100; ; seed++ {
+				select {
+				case <-stop:
+					stopped <- wrong
+					return
+				default:
+				}
+				answer := p.ask(ctx, words(seed, 80), 3)
+				switch {
+				case answer.Status == 200 && answer.Text != reference(words(seed, 80), 3):
+					wrong = append(wrong, "wrong text: "+answer.Text)
+				case answer.Status != 200 && strings.Contains(answer.Error, "pairing"):
+					wrong = append(wrong, answer.Error)
+				}
+			}
+		}()
+
+		s.decode, s.blockSize = tp(2), 32
+		Expect(k8s.Apply(ctx, namespace, s.manifest("pool"))).To(Succeed())
+		Expect(k8s.WaitReady(ctx, namespace, "pool", readyWithin)).To(Succeed())
+		newPrefill, _ := p.pod(ctx, v1alpha1.RolePrefill)
+		newDecode, _ := p.pod(ctx, v1alpha1.RoleDecode)
+		Expect(newPrefill.Labels[v1alpha1.LabelPairing]).NotTo(Equal(oldPrefill.Labels[v1alpha1.LabelPairing]))
+		Expect(newPrefill.Labels[v1alpha1.LabelPairing]).To(Equal(newDecode.Labels[v1alpha1.LabelPairing]))
+		Expect(k8s.WaitGone(ctx, &oldPrefill, goneWithin)).To(Succeed())
+		Expect(k8s.WaitGone(ctx, &oldDecode, goneWithin)).To(Succeed())
+		close(stop)
+		var wrong []string
+		Eventually(stopped).WithTimeout(time.Minute).Should(Receive(&wrong))
+		Expect(wrong).To(BeEmpty())
+		p.setup = s
+		p.serves(ctx, reference, 0)
+	})
+
+	It("goes with everything that it made when it is deleted", func(ctx context.Context) {
+		namespace := newNamespace(ctx)
+		p := setup{model: smallMLA, prefill: tp(1), decode: tp(1), backend: "SharedMemory"}.start(ctx, namespace, "pool")
+		Expect(k8s.Delete(ctx, &v1alpha1.PDPool{ObjectMeta: meta(namespace, p.name)})).To(Succeed())
+		Eventually(func(g Gomega, ctx context.Context) {
+			pods := &corev1.PodList{}
+			g.Expect(k8s.List(ctx, pods, client.InNamespace(namespace))).To(Succeed())
+			g.Expect(pods.Items).To(BeEmpty())
+			services := &corev1.ServiceList{}
+			g.Expect(k8s.List(ctx, services, client.InNamespace(namespace))).To(Succeed())
+			g.Expect(services.Items).To(BeEmpty())
+		}).WithContext(ctx).Should(Succeed())
+	})
+})
