@@ -1,0 +1,91 @@
+// Package child runs a test binary as a second process: a peer that can be
+// killed and stopped.
+package child
+
+import (
+	"bufio"
+	"encoding/hex"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/pdpool/pdpool/transferagent/transport"
+)
+
+const variable = "PDPOOL_TRANSPORT_CHILD"
+
+// Size is the size of the child's memory, registered with id 1.
+const Size = 16 << 20
+
+// Main is for TestMain. In a child it calls play with the argument of Start,
+// prints the address of the mover that it gives and stays until standard input
+// ends; in the parent it runs the tests.
+func Main(m *testing.M, play func(arg string) (transport.Mover, error)) {
+	arg, is := os.LookupEnv(variable)
+	if !is {
+		os.Exit(m.Run())
+	}
+	mover, err := play(arg)
+	if err != nil {
+		os.Stderr.WriteString(err.Error() + "\n") //nolint:errcheck // there is nobody else to tell
+		os.Exit(1)
+	}
+	os.Stdout.WriteString(hex.EncodeToString(mover.Address()) + "\n") //nolint:errcheck // the parent would see nothing
+	io.Copy(io.Discard, os.Stdin)                                     //nolint:errcheck // it ends with the parent
+	os.Exit(0)
+}
+
+// Process is a running child.
+type Process struct {
+	t       *testing.T
+	command *exec.Cmd
+	Address []byte
+}
+
+// Start runs a child until the test ends.
+func Start(t *testing.T, arg string) *Process {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), exe)
+	c.Env = append(os.Environ(), variable+"="+arg)
+	c.Stderr = os.Stderr
+	stdin, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Process.Kill() //nolint:errcheck // it may have ended
+		stdin.Close()    //nolint:errcheck // likewise
+		c.Wait()         //nolint:errcheck // it was killed
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("child ended: %v", err)
+	}
+	p := &Process{t: t, command: c}
+	if p.Address, err = hex.DecodeString(strings.TrimSpace(line)); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Signal sends the child a signal: SIGKILL, SIGSTOP, SIGCONT.
+func (p *Process) Signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.command.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}

@@ -1,0 +1,128 @@
+package tcp
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pdpool/pdpool/transferagent/transport"
+)
+
+var sample = header{
+	target: 7, seq: 1 << 40, payload: 30, runs: 2,
+	flow: transport.Flow{Transfer: "t-1", Writer: transport.Rank{DP: 1, TP: 2}, Reader: transport.Rank{DP: -3, TP: 4}},
+}
+
+func sampleFrame() []byte {
+	b := appendHeader(nil, sample)
+	b = appendRun(b, run{5, 100, 10, 2})
+	return appendRun(b, run{1 << 40, -1, 10, 1})
+}
+
+func TestFrameRoundTrip(t *testing.T) {
+	b := sampleFrame()
+	h, err := parseHeader([headerSize]byte(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b) != headerSize+h.rest() {
+		t.Errorf("%d bytes follow the header, it says %d", len(b)-headerSize, h.rest())
+	}
+	runs, err := parseRuns(nil, b[headerSize+h.name:], h.payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []run{{5, 100, 10, 2}, {1 << 40, -1, 10, 1}}
+	if diff := cmp.Diff(want, runs, cmp.AllowUnexported(run{})); diff != "" {
+		t.Errorf("runs (-want +got):\n%s", diff)
+	}
+	h.flow.Transfer = string(b[headerSize : headerSize+h.name])
+	want2 := sample
+	want2.name = 3
+	if h != want2 {
+		t.Errorf("header %+v, want %+v", h, want2)
+	}
+	for n := range len(b) - headerSize - h.name {
+		if _, err := parseRuns(nil, b[headerSize+h.name:][:n], h.payload); err == nil {
+			t.Errorf("runs cut off at %d bytes were taken", n)
+		}
+	}
+}
+
+// FuzzFrame: whatever is taken keeps to the caps and is written as it was read.
+func FuzzFrame(f *testing.F) {
+	f.Add(sampleFrame())
+	f.Add(make([]byte, headerSize))
+	f.Add(bytes.Repeat([]byte{0xff}, 200))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < headerSize {
+			return
+		}
+		h, err := parseHeader([headerSize]byte(b))
+		if err != nil {
+			return
+		}
+		if h.payload > maxPayload || h.runs > maxRuns || h.name > transport.MaxTransferName {
+			t.Fatalf("over the caps: %+v", h)
+		}
+		rest := b[headerSize:]
+		if len(rest) < h.rest() {
+			return
+		}
+		h.flow.Transfer = string(rest[:h.name])
+		runs, err := parseRuns(nil, rest[h.name:h.rest()], h.payload)
+		if err != nil {
+			return
+		}
+		sum := int64(0)
+		again := appendHeader(nil, h)
+		for _, r := range runs {
+			sum += r.length * r.count
+			again = appendRun(again, r)
+		}
+		if sum != int64(h.payload) || len(runs) != h.runs {
+			t.Fatalf("%d bytes in %d runs for %+v", sum, len(runs), h)
+		}
+		given := bytes.Clone(b[:headerSize+h.rest()])
+		given[42], given[43] = 0, 0 // not used
+		if !bytes.Equal(again, given) {
+			t.Fatalf("read %x, written %x", given, again)
+		}
+		if within(runs, 1000) { // placing them must not panic
+			mem := make([]byte, 1000)
+			for _, r := range runs {
+				for i := range r.count {
+					_ = mem[r.offset+i*r.stride:][:r.length]
+				}
+			}
+		}
+	})
+}
+
+func FuzzHandshake(f *testing.F) {
+	f.Add(appendHello(nil, token{1}))
+	f.Add(appendWelcome(nil, statusStale))
+	f.Add(appendAck(nil, ack{statusBounds, 5, 6}))
+	f.Add(address{80, token{2}}.append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) >= helloSize {
+			if k, err := parseHello([helloSize]byte(b)); err == nil && !bytes.Equal(appendHello(nil, k)[8:], b[8:helloSize]) {
+				t.Fatalf("hello %x", b)
+			}
+		}
+		if len(b) >= welcomeSize {
+			if s, err := parseWelcome([welcomeSize]byte(b)); err == nil && !bytes.Equal(appendWelcome(nil, s)[:6], b[:6]) {
+				t.Fatalf("welcome %x", b)
+			}
+		}
+		if len(b) >= ackSize {
+			if a, err := parseAck([ackSize]byte(b)); err == nil && !bytes.Equal(appendAck(nil, a), b[:ackSize]) {
+				t.Fatalf("ack %x", b)
+			}
+		}
+		if a, err := parseAddress(b); err == nil && !bytes.Equal(a.append(nil), b) {
+			t.Fatalf("address %x", b)
+		}
+	})
+}
