@@ -1,0 +1,36 @@
+package transferagent
+
+import (
+	"fmt"
+
+	"github.com/pdpool/pdpool/transferagent/agentconfig"
+	"github.com/pdpool/pdpool/transferagent/transport"
+	"github.com/pdpool/pdpool/transferagent/transport/shm"
+	"github.com/pdpool/pdpool/transferagent/transport/tcp"
+)
+
+// openMover opens the mover that the configuration names, and tells its name to
+// peers.
+func openMover(o Options) (transport.Mover, string, error) {
+	ip := o.PodIP.Unmap().String()
+	switch {
+	case o.Mover != nil:
+		return o.Mover, "mem", nil
+	case o.Config.Backend == agentconfig.TCP:
+		m, err := tcp.New(endpoint(ip, o.Config.Ports.Data), tcp.Options{})
+		if err != nil {
+			return nil, "", fmt.Errorf("data port %d: %w", o.Config.Ports.Data, err)
+		}
+		return m, "tcp", nil
+	case o.Config.Backend == agentconfig.SharedMemory:
+		// The address is short and no other pod's; the port tells pods of the host's network apart.
+		m, err := shm.New(o.Config.SharedDir, fmt.Sprintf("%s-%d", ip, o.Config.Ports.Agent), shm.Options{
+			OnStuck: func(err error) { o.Log.Error("a writer was cut off, its last piece may still land", "error", err) },
+		})
+		if err != nil {
+			return nil, "", fmt.Errorf("shared directory %s: %w", o.Config.SharedDir, err)
+		}
+		return m, "shm", nil
+	}
+	return nil, "", fmt.Errorf("backend %q: the agent moves bytes by %s or %s", o.Config.Backend, agentconfig.TCP, agentconfig.SharedMemory)
+}

@@ -1,0 +1,261 @@
+package transferagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/moriio"
+	"github.com/pdpool/pdpool/transferagent/kvproto"
+	"github.com/pdpool/pdpool/transferagent/session"
+	"github.com/pdpool/pdpool/transferagent/transport"
+	"github.com/pdpool/pdpool/zmtp"
+)
+
+// limits bound what the loop keeps and how long its goroutines wait.
+type limits struct {
+	own       netip.Addr
+	peers     int           // other agents at a time
+	peerQueue int           // notifications that wait for one peer
+	orders    int           // copy orders that wait for one peer
+	dials     int           // handshakes at a time
+	dial      time.Duration // one handshake or mover session, whole
+	send      time.Duration // one notification
+	revoke    time.Duration // one attempt
+	retry     time.Duration
+}
+
+func defaultLimits(own netip.Addr) limits {
+	return limits{
+		own: own.Unmap(), peers: 1024, peerQueue: 4096, orders: 1 << 16, dials: 64,
+		dial: 10 * time.Second, send: 10 * time.Second, revoke: 10 * time.Second, retry: time.Second,
+	}
+}
+
+// The bounds of the KV socket.
+const (
+	kvQueue      = 8192 // messages that wait for one connection of the engine
+	helloWithin  = 5 * time.Second
+	attachWithin = 15 * time.Second
+	kvSpare      = 16 // connections beside those of a complete engine
+)
+
+// handshakeWithin is how long a transfer waits for its peer's handshake.
+const handshakeWithin = 10 * time.Second
+
+// agentCore binds what an agent needs that moves the bytes itself.
+func (a *Agent) agentCore(ctx context.Context, o Options, m *metrics) (health, error) {
+	own := o.PodIP.Unmap()
+	mover, name, err := openMover(o)
+	if err != nil {
+		return nil, err
+	}
+	a.closing = append(a.closing, mover.Close)
+	l := newLoop(o, m, mover, name)
+	notify := &reopener{
+		log: o.Log, address: endpoint(own.String(), o.Config.Ports.Notify),
+		options: controlOptions(m, portNotify, maxNotify), handle: l.takeNotify,
+	}
+	if err := notify.open(ctx); err != nil {
+		return nil, fmt.Errorf("notify port %d: %w", o.Config.Ports.Notify, err)
+	}
+	a.closing = append(a.closing, notify.close)
+	l.disown = notify.part
+	hand, err := zmtp.Listen(ctx, endpoint(own.String(), o.Config.Ports.Handshake), controlOptions(m, portHandshake, maxRequest))
+	if err != nil {
+		return nil, fmt.Errorf("handshake port %d: %w", o.Config.Ports.Handshake, err)
+	}
+	a.closing = append(a.closing, func() error { hand.Close(); return nil })
+	if l.machine, err = l.build(nil); err != nil {
+		return nil, err
+	}
+	unix, err := listenKV(ctx, o.Config.KVSocket)
+	if err != nil {
+		return nil, err
+	}
+	a.closing = append(a.closing, ignoreClosed(unix.Close))
+	k := &kvSocket{
+		cfg: &o.Config, log: o.Log, loop: l, metrics: m, mover: mover, epoch: l.self.Epoch, listener: unix,
+		places: make(chan struct{}, l.door.want+kvSpare),
+	}
+	a.serving = append(
+		a.serving,
+		service{"loop", func(ctx context.Context) error { l.run(ctx); return nil }},
+		service{"notify port", notify.serve},
+		service{"handshake port", func(ctx context.Context) error { return hand.Serve(ctx, l.answerHandshake) }},
+		service{"KV socket", k.serve},
+	)
+	m.gauge("inflight_transfers", "Transfers that are live.", l.inflight)
+	return &coreHealth{loop: l, socket: o.Config.KVSocket}, nil
+}
+
+func newLoop(o Options, m *metrics, mover transport.Mover, name string) *loop {
+	c := o.Config
+	want := localRanks(&c) * (1 + c.Layout.Defaulted().TP)
+	return &loop{
+		log: o.Log, metrics: m, mover: mover, limits: defaultLimits(o.PodIP), ports: c.Ports, config: &c,
+		self: moriio.Agent{
+			Version: moriio.AgentVersion, Epoch: incarnation(), Pairing: c.Pairing, Role: c.Role, Pool: c.Namespace + "/" + c.Pool,
+			DPStart: c.DPStart, Layout: c.Layout, Block: c.Block, KVType: c.KVType, Model: c.Model,
+			Mover: name, Address: mover.Address(),
+		},
+		inbox: make(chan turn, inboxTurns), ended: make(chan struct{}),
+		peers: map[session.Peer]*peer{}, posted: map[session.CopyID]time.Time{},
+		door: door{want: want, slots: map[session.Conn]*slot{}},
+	}
+}
+
+// build makes a machine for the pod's role, with faults injected.
+func (l *loop) build(faults []string) (session.Machine, error) {
+	t := l.config.Timeouts
+	cfg := session.Config{
+		Self: l.self, Geometry: l.config.KV, Engine: l.config.Engine, Host: l.limits.own.String(),
+		Handshake: l.ports.Handshake, Notify: l.ports.Notify,
+		Timeouts: session.Timeouts{
+			Handshake:    handshakeWithin,
+			Defer:        time.Duration(t.Defer) * time.Second,
+			Silent:       time.Duration(t.ReceiveAbort) * time.Second,
+			Transfer:     time.Duration(t.Transfer) * time.Second,
+			ReceiveAbort: time.Duration(t.ReceiveAbort) * time.Second,
+		},
+	}
+	if err := applyFaults(&cfg, faults); err != nil {
+		return nil, err
+	}
+	if l.config.Role == kvlayout.Prefill {
+		return session.NewPrefill(cfg), nil
+	}
+	return session.NewDecode(cfg), nil
+}
+
+// count accounts for a transfer that ends with a notice to its scheduler.
+func (l *loop) count(n session.Notice) {
+	if n.Conn.Kind != kvproto.Scheduler {
+		return
+	}
+	outcome, id, rule := "", "", ""
+	switch m := n.Message.(type) {
+	case kvproto.Done:
+		outcome, id = "done", m.Transfer
+	case kvproto.Released:
+		outcome, id = "done", m.Transfer
+	case kvproto.Quiet:
+		outcome, id = "aborted", m.Transfer
+	case kvproto.Failed:
+		outcome, id, rule = "failed", m.Transfer, l.metrics.rules.bound(m.Rule)
+		l.log.Warn("transfer failed", "transfer", id, "rule", m.Rule, "text", m.Text)
+	default:
+		return
+	}
+	l.metrics.transfers.WithLabelValues(string(l.config.Mode), outcome, rule).Inc()
+	received := int64(0)
+	for _, c := range l.mover.Received(id) {
+		received += c.Bytes
+	}
+	l.metrics.bytes.WithLabelValues("received").Add(float64(received))
+}
+
+// inflight is the number of live transfers, for the metric.
+func (l *loop) inflight() float64 {
+	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
+	defer cancel()
+	n := 0
+	if err := l.ask(ctx, func(context.Context) { n = len(l.machine.Transfers()) }); err != nil {
+		return -1
+	}
+	return float64(n)
+}
+
+// coreHealth answers probes and questions for the loop.
+type coreHealth struct {
+	loop   *loop
+	socket string
+}
+
+// alive implements health.
+func (h *coreHealth) alive() error {
+	st, err := os.Stat(h.socket)
+	if err != nil {
+		return fmt.Errorf("KV socket: %w", err)
+	}
+	if st.Mode().Type() != os.ModeSocket {
+		return fmt.Errorf("KV socket %s is something else now", strconv.Quote(h.socket))
+	}
+	return nil
+}
+
+// ready implements health.
+func (h *coreHealth) ready(context.Context) error {
+	switch {
+	case h.loop.draining.Load():
+		return errDraining
+	case !h.loop.door.open.Load():
+		return errors.New("the engine is not connected with all its ranks")
+	}
+	return h.alive()
+}
+
+// drain implements health. What the engine has taken on is still served.
+func (h *coreHealth) drain(ctx context.Context) error {
+	h.loop.draining.Store(true)
+	idle := make(chan struct{})
+	if err := h.loop.ask(ctx, func(context.Context) { h.loop.idle = append(h.loop.idle, idle) }); err != nil {
+		return err
+	}
+	select {
+	case <-idle:
+		return nil
+	case <-h.loop.ended:
+		return errEnded
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// transfer implements health.
+func (h *coreHealth) transfer(ctx context.Context, id string) (transferView, bool, error) {
+	var v transferView
+	ok := false
+	if err := h.loop.ask(ctx, func(context.Context) { v.Transfer, ok = h.loop.machine.Transfer(id) }); err != nil {
+		return transferView{}, false, err
+	}
+	if !ok {
+		return transferView{}, false, nil
+	}
+	for _, c := range h.loop.mover.Received(id) {
+		v.Received = append(v.Received, receivedFlow{
+			WriterDP: c.Flow.Writer.DP, WriterTP: c.Flow.Writer.TP, ReaderDP: c.Flow.Reader.DP, ReaderTP: c.Flow.Reader.TP, Bytes: c.Bytes,
+		})
+	}
+	return v, true, nil
+}
+
+// transfers implements health.
+func (h *coreHealth) transfers(ctx context.Context) ([]session.Transfer, error) {
+	var live []session.Transfer
+	if err := h.loop.ask(ctx, func(context.Context) { live = h.loop.machine.Transfers() }); err != nil {
+		return nil, err
+	}
+	return live, nil
+}
+
+// reasonOf is the metric label of an error.
+func reasonOf(err error) string {
+	var event *session.EventError
+	var refused *refusal
+	var reasoned interface{ Reason() string } // of the codecs and of zmtp
+	switch {
+	case errors.As(err, &event):
+		return event.Reason
+	case errors.As(err, &refused):
+		return refused.rule
+	case errors.As(err, &reasoned):
+		return reasoned.Reason()
+	}
+	return "other"
+}

@@ -1,0 +1,178 @@
+package transferagent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pdpool/pdpool/moriio"
+	"github.com/pdpool/pdpool/transferagent/agentconfig"
+	"github.com/pdpool/pdpool/transferagent/session"
+	"github.com/pdpool/pdpool/transferagent/transport"
+)
+
+// inboxTurns is how many turns may wait for the loop before their senders do.
+const inboxTurns = 1024
+
+// errEnded says that the agent is ending.
+var errEnded = errors.New("the agent is ending")
+
+// turn is what the loop does in one go. It may not wait for anything.
+type turn func(ctx context.Context)
+
+// loop owns the transfer machine and all that it drives: the engine's
+// connections, the peers and the mover's sessions. Its state is touched by turns
+// only; whatever may wait runs in goroutines of its group, bounded by deadlines,
+// and comes back as a turn.
+type loop struct {
+	log     *slog.Logger
+	metrics *metrics
+	mover   transport.Mover
+	limits  limits
+	config  *agentconfig.Config
+	ports   agentconfig.Ports
+	self    moriio.Agent // what peers are told, but for the ranks
+	disown  func()       // ends the connections of peers to the notify port
+
+	draining atomic.Bool
+
+	inbox chan turn
+	ended chan struct{} // closed when no turn runs any more
+	group sync.WaitGroup
+
+	// State, for turns only.
+	machine session.Machine
+	events  []session.Event // raised by turns, not stepped yet
+	door    door
+	peers   map[session.Peer]*peer
+	dialing int
+	posted  map[session.CopyID]time.Time
+	idle    []chan struct{} // closed when no transfer is live
+}
+
+// do hands a turn to the loop. It waits while the inbox is full, and reports
+// false when the loop has ended and the turn will not run.
+func (l *loop) do(t turn) bool {
+	select {
+	case <-l.ended:
+		return false
+	default:
+	}
+	select {
+	case l.inbox <- t:
+		return true
+	case <-l.ended:
+		return false
+	}
+}
+
+// ask runs f as a turn and waits for it.
+func (l *loop) ask(ctx context.Context, f turn) error {
+	ran := make(chan struct{})
+	select {
+	case l.inbox <- func(ctx context.Context) { f(ctx); close(ran) }:
+	case <-l.ended:
+		return errEnded
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case <-ran:
+		return nil
+	case <-l.ended:
+		return errEnded
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// run drives the machine until ctx ends, then waits for what it started.
+func (l *loop) run(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		if at, ok := l.machine.Deadline(); ok {
+			timer.Reset(max(time.Until(at), time.Millisecond))
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-ctx.Done():
+		case t := <-l.inbox:
+			t(ctx)
+		case <-timer.C:
+			l.raise(session.Tick{})
+		}
+		l.settle(ctx)
+	}
+	close(l.ended)
+	for _, p := range l.peers {
+		p.close()
+	}
+	l.group.Wait()
+}
+
+// raise queues an event for the machine; it is stepped before the turn's end.
+func (l *loop) raise(ev session.Event) { l.events = append(l.events, ev) }
+
+// settle steps what was raised and carries out what the machine wants, until
+// neither is left.
+func (l *loop) settle(ctx context.Context) {
+	for {
+		for len(l.events) > 0 {
+			ev := l.events[0]
+			l.events = l.events[1:]
+			if err := l.machine.Step(time.Now(), ev); err != nil {
+				l.wrong(ev, err)
+			}
+		}
+		l.events = nil
+		if !l.carryOut(ctx, l.machine.Ready()) {
+			break
+		}
+	}
+	if len(l.idle) > 0 && len(l.machine.Transfers()) == 0 {
+		for _, done := range l.idle {
+			close(done)
+		}
+		l.idle = nil
+	}
+}
+
+// carryOut does what the machine wants, in the order of Ready, and reports
+// whether there was anything.
+func (l *loop) carryOut(ctx context.Context, r session.Ready) bool {
+	for _, n := range r.Notices {
+		l.notice(n)
+	}
+	for _, m := range r.Messages {
+		l.send(ctx, m)
+	}
+	for _, p := range r.Dials {
+		l.handshake(ctx, p)
+	}
+	for _, o := range r.Copies {
+		l.post(ctx, o)
+	}
+	for _, id := range r.Revokes {
+		l.revoke(ctx, id)
+	}
+	return len(r.Notices)+len(r.Messages)+len(r.Dials)+len(r.Copies)+len(r.Revokes) > 0
+}
+
+// wrong accounts for an event that the machine did not take.
+func (l *loop) wrong(ev session.Event, err error) {
+	reason := reasonOf(err)
+	switch ev := ev.(type) {
+	case session.EngineMessage:
+		l.metrics.refuse(reason)
+		l.door.refuse(ev.Conn, reason, err)
+	case session.PeerMessage:
+		l.metrics.drop("notify", reason)
+	default:
+		l.log.Warn("event not taken", "event", ev, "error", err)
+	}
+}

@@ -1,0 +1,127 @@
+package transferagent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/pdpool/pdpool/moriio"
+	"github.com/pdpool/pdpool/transferagent/session"
+	"github.com/pdpool/pdpool/zmtp"
+)
+
+// The ports as metric labels.
+const (
+	portHandshake = "handshake"
+	portNotify    = "notify"
+	portPing      = "ping"
+)
+
+// Bounds of what the control ports take.
+const (
+	maxRequest   = 64 << 10 // bytes of a handshake's request or of a registration
+	maxNotify    = 4 << 20  // bytes of a notification; a quarter of a million block ids
+	listenAgain  = 50 * time.Millisecond
+	controlConns = 2048
+)
+
+// takeNotify serves one message of the notify port. What is malformed is counted
+// and dropped.
+func (l *loop) takeNotify(_ *zmtp.Peer, frames [][]byte) {
+	if len(frames) != 1 {
+		l.metrics.drop(portNotify, "frames")
+		return
+	}
+	m, err := moriio.ParseNotify(frames[0])
+	if err != nil {
+		l.metrics.drop(portNotify, reasonOf(err))
+		return
+	}
+	l.do(func(context.Context) { l.raise(session.PeerMessage{Message: m}) })
+}
+
+// controlOptions are the limits of a control port.
+func controlOptions(m *metrics, port string, maxFrame int) zmtp.Options {
+	return zmtp.Options{
+		MaxFrame: maxFrame, MaxConnections: controlConns, MaxPerHost: controlConns / 2,
+		Count: func(reason string) {
+			switch reason {
+			case zmtp.Closed, zmtp.Probe, zmtp.Shutdown:
+			default:
+				m.drop(port, reason)
+			}
+		},
+	}
+}
+
+// reopener is a ROUTER that can part from all its peers at once: they see their
+// connections end and may connect again.
+type reopener struct {
+	log     *slog.Logger
+	address string
+	options zmtp.Options
+	handle  zmtp.Handler
+
+	mu     sync.Mutex
+	router *zmtp.Router
+	parted bool
+}
+
+// open binds the port; serve follows.
+func (r *reopener) open(ctx context.Context) error {
+	router, err := zmtp.Listen(ctx, r.address, r.options)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.router, r.parted = router, false
+	return nil
+}
+
+// serve handles messages until ctx ends.
+func (r *reopener) serve(ctx context.Context) error {
+	for {
+		r.mu.Lock()
+		router := r.router
+		r.mu.Unlock()
+		if err := router.Serve(ctx, r.handle); err != nil {
+			return err
+		}
+		for {
+			if ctx.Err() != nil {
+				return nil
+			}
+			r.mu.Lock()
+			parted := r.parted
+			r.mu.Unlock()
+			if !parted {
+				return errors.New("listener was closed")
+			}
+			err := r.open(ctx)
+			if err == nil {
+				break
+			}
+			r.log.Error("port can't be opened again", "address", r.address, "error", err)
+			pause(ctx, listenAgain)
+		}
+	}
+}
+
+// part ends all connections and opens the port anew.
+func (r *reopener) part() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.parted = true
+	r.router.Close()
+}
+
+// close ends the listener where serve never ran.
+func (r *reopener) close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.router.Close()
+	return nil
+}

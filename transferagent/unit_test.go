@@ -1,0 +1,204 @@
+package transferagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/transferagent/agentconfig"
+	"github.com/pdpool/pdpool/transferagent/kvproto"
+	"github.com/pdpool/pdpool/transferagent/session"
+)
+
+func TestLabelsAreBounded(t *testing.T) {
+	m := newMetrics()
+	for i := range 1000 {
+		m.refuse(fmt.Sprintf("rule-%d", i))
+		m.drop(portNotify, fmt.Sprintf("reason-%d", i))
+	}
+	m.refuse("Not A Word\n")
+	m.refuse(strings.Repeat("x", 41))
+	families, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if n := len(f.GetMetric()); n > maxLabels+1 {
+			t.Errorf("%s has %d series", f.GetName(), n)
+		}
+		for _, series := range f.GetMetric() {
+			for _, l := range series.GetLabel() {
+				if strings.HasPrefix(f.GetName(), "pdpool_") && !isWord(l.GetValue()) {
+					t.Errorf("%s has the label %q", f.GetName(), l.GetValue())
+				}
+			}
+		}
+	}
+}
+
+func TestPeerAddresses(t *testing.T) {
+	for _, c := range []struct {
+		own, host string
+		port      int
+		good      bool
+	}{
+		{"10.0.0.1", "10.0.0.2", 6301, true},
+		{"fd00::1", "fd00::2", 6301, true},
+		{"127.0.0.1", "127.0.0.1", 6301, true},
+		{"10.0.0.1", "127.0.0.1", 6301, false},
+		{"10.0.0.1", "::1", 6301, false},
+		{"10.0.0.1", "::ffff:127.0.0.1", 6301, false},
+		{"10.0.0.1", "0.0.0.0", 6301, false},
+		{"10.0.0.1", "169.254.169.254", 6301, false},
+		{"10.0.0.1", "fe80::1%eth0", 6301, false},
+		{"10.0.0.1", "224.0.0.1", 6301, false},
+		{"10.0.0.1", "255.255.255.255", 6301, false},
+		{"10.0.0.1", "pod.example", 6301, false},
+		{"10.0.0.1", "", 6301, false},
+		{"10.0.0.1", "10.0.0.2", 0, false},
+		{"10.0.0.1", "10.0.0.2", 65536, false},
+	} {
+		err := checkPeer(session.Peer{Host: c.host, Handshake: c.port, Notify: 7000}, netip.MustParseAddr(c.own))
+		if (err == nil) != c.good {
+			t.Errorf("peer %q port %d seen from %s: %v", c.host, c.port, c.own, err)
+		}
+	}
+}
+
+func TestQueueKeepsOrderAndBounds(t *testing.T) {
+	q := newQueue[int](3)
+	for i := range 3 {
+		if err := q.put(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := q.put(3); !errors.Is(err, errFull) {
+		t.Fatalf("a fourth of three: %v", err)
+	}
+	if v, ok := q.take(t.Context()); !ok || v != 0 {
+		t.Fatalf("took %d, %v", v, ok)
+	}
+	q.finish()
+	if err := q.put(4); !errors.Is(err, errClosed) {
+		t.Fatalf("put after finish: %v", err)
+	}
+	if v, ok := q.take(t.Context()); !ok || v != 1 {
+		t.Fatalf("took %d, %v", v, ok)
+	}
+	if rest := q.drain(); len(rest) != 1 || rest[0] != 2 {
+		t.Fatalf("left are %v", rest)
+	}
+	if _, ok := q.take(t.Context()); ok {
+		t.Fatal("took from an empty queue")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, ok := newQueue[int](1).take(ctx); ok {
+		t.Fatal("took after the context's end")
+	}
+}
+
+// naiveOverlap marks every byte.
+func naiveOverlap(a, b kvlayout.Region) bool {
+	taken := map[int64]bool{}
+	each := func(r kvlayout.Region, f func(int64)) {
+		for block := range r.Blocks {
+			for head := range r.Heads.Count {
+				for token := range r.BlockTokens {
+					at := r.Offset + int64(block)*r.BlockStride + int64(head)*r.HeadStride + int64(token)*r.TokenStride
+					for i := range r.RowBytes {
+						f(at + i)
+					}
+				}
+			}
+		}
+	}
+	each(a, func(at int64) { taken[at] = true })
+	met := false
+	each(b, func(at int64) { met = met || taken[at] })
+	return met
+}
+
+func TestNoOverlapIsMissed(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	region := func() kvlayout.Region {
+		return kvlayout.Region{
+			Offset: random.Int64N(40), Blocks: 1 + random.IntN(3), BlockTokens: 1 + random.IntN(3), Heads: kvlayout.HeadRange{Count: 1 + random.IntN(2)},
+			BlockStride: 1 + random.Int64N(30), HeadStride: 1 + random.Int64N(15), TokenStride: 1 + random.Int64N(15), RowBytes: 1 + random.Int64N(3),
+		}
+	}
+	apart := 0
+	for range 200_000 {
+		a, b := region(), region()
+		if random.IntN(2) == 0 {
+			b.BlockStride, b.HeadStride, b.TokenStride, b.Blocks, b.BlockTokens, b.Heads = a.BlockStride, a.HeadStride, a.TokenStride, a.Blocks, a.BlockTokens, a.Heads
+		}
+		if a.Validate() != nil || b.Validate() != nil {
+			continue
+		}
+		switch got := overlap(a, b); {
+		case !got && naiveOverlap(a, b):
+			t.Fatalf("%+v and %+v share bytes", a, b)
+		case !got:
+			apart++
+		}
+	}
+	if apart < 1000 {
+		t.Fatalf("only %d pairs are told apart", apart)
+	}
+}
+
+func TestLayersNestedInBlocksAreApart(t *testing.T) {
+	// Block by block, head by head, then the layers: what one allocation for all layers may look like.
+	const layers, heads, tokens, row = 4, 2, 8, 16
+	for layer := range layers - 1 {
+		a := kvlayout.Region{
+			Offset: int64(layer) * tokens * row, Blocks: 5, BlockTokens: tokens, Heads: kvlayout.HeadRange{Count: heads}, RowBytes: row,
+			TokenStride: row, HeadStride: layers * tokens * row, BlockStride: heads * layers * tokens * row,
+		}
+		b := a
+		b.Layer, b.Offset = layer+1, a.Offset+tokens*row
+		if overlap(a, b) {
+			t.Errorf("layers %d and %d count as overlapping", layer, layer+1)
+		}
+		b.Offset--
+		if !overlap(a, b) {
+			t.Errorf("layers %d and %d share a byte", layer, layer+1)
+		}
+	}
+}
+
+func TestRegionsAreHeldToTheConfiguration(t *testing.T) {
+	cfg := agentconfig.Config{Layout: kvlayout.Layout{TP: 2}, Block: 8, KVType: kvlayout.BF16, KV: grouped}
+	p := &pod{cfg: cfg}
+	hello := kvproto.Hello{TP: 1, Blocks: testBlocks}
+	good := p.regions(1)
+	size := good[len(good)-1].End()
+	if err := checkRegions(&cfg, hello, size, good); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		text   string
+		change func([]kvlayout.Region) []kvlayout.Region
+	}{
+		{"1 regions were handed over, grouped has 2 layers", func(r []kvlayout.Region) []kvlayout.Region { return r[:1] }},
+		{"layer 0 was handed over twice", func(r []kvlayout.Region) []kvlayout.Region { r[1].Layer = 0; return r }},
+		{"layer 2 is outside the 2 layers", func(r []kvlayout.Region) []kvlayout.Region { r[1].Layer = 2; return r }},
+		{"39 blocks, the connection announced 40", func(r []kvlayout.Region) []kvlayout.Region { r[0].Blocks--; return r }},
+		{"blocks of 4 tokens, the pool's have 8", func(r []kvlayout.Region) []kvlayout.Region { r[0].BlockTokens = 4; return r }},
+		{"KV heads 0-1, rank 1 of tp 2 holds 2-3", func(r []kvlayout.Region) []kvlayout.Region { r[0].Heads.First = 0; return r }},
+		{"rows of 8 bytes", func(r []kvlayout.Region) []kvlayout.Region { r[0].RowBytes = 8; return r }},
+		{"offset -1 is negative", func(r []kvlayout.Region) []kvlayout.Region { r[0].Offset = -1; return r }},
+		{"ends at byte", func(r []kvlayout.Region) []kvlayout.Region { r[1].Offset++; return r }},
+		{"layers 0 and 1 overlap", func(r []kvlayout.Region) []kvlayout.Region { r[1].Offset--; return r }},
+	} {
+		if err := checkRegions(&cfg, hello, size, c.change(p.regions(1))); err == nil || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%q: %v", c.text, err)
+		}
+	}
+}
