@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Brings up a cluster on this machine, installs the operator, and shows one pool
+# refused, one served, and where every byte of its KV cache went. Takes root on
+# Linux. `make demo-down` removes all of it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. hack/cluster.sh
+
+stop() { echo "make demo: $*" >&2; exit 1; }
+[[ $(uname -s) == Linux ]] || stop "needs Linux (this is $(uname -s)): run it in a virtual machine with Linux"
+[[ ${CLUSTER:-dev} == existing || $(id -u) == 0 ]] || stop "needs root, since it makes network namespaces and runs containers: run it as root, or use CLUSTER=existing (see hack/cluster.sh)"
+command -v go >/dev/null || stop "needs the go command, version 1.26 or later: install Go"
+free=$(df --output=avail -BG "${XDG_CACHE_HOME:-$HOME}" | tail -1 | tr -dc 0-9)
+[[ $free -ge 5 ]] || stop "needs 5 GB of free disk under ${XDG_CACHE_HOME:-$HOME} (15 GB for the first build), there are $free GB: make room"
+
+say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+run() { printf '\033[2m$ %s\033[0m\n' "$*"; "$@"; }
+kubectl() { "${KUBECTL[@]}" "$@"; }
+started=$(date +%s)
+
+say "Building the operator, the transfer agent, the router and the simulated engine"
+make images >/dev/null
+go build -o bin/demo ./hack/demo
+
+say "A Kubernetes cluster of two nodes with 8 GPUs each (simulated), PDPool installed by its chart"
+cluster_up demo "${DEMO_PORT:-16443}"
+install_chart
+run kubectl get nodes -o custom-columns='NODE:.metadata.name,PRODUCT:.metadata.labels.amd\.com/gpu\.product-name,GPUS:.status.allocatable.amd\.com/gpu'
+
+say "A pool that cannot work is refused ahead of time: all problems at once, each with the field to change"
+if run kubectl apply -f config/samples/pdpool_v1alpha1_refused.yaml; then stop "the pool was not refused"; fi
+
+say "DeepSeek-R1's geometry, prefill TP4 -> decode TP4 DCP4 interleave 64, written by the transfer agents"
+run kubectl apply -f config/samples/pdpool_v1alpha1_simulator.yaml
+sed "s#IMAGE#$IMAGES/enginesim:${TAG:-dev}#" hack/demo/unsplit.yaml | kubectl apply -f - >/dev/null
+kubectl wait --for=condition=Ready pdpool/deepseek-r1-sim pod/unsplit --timeout=120s >/dev/null
+run kubectl get pdpool deepseek-r1-sim
+run kubectl get pods -l pdpool.dev/pool=deepseek-r1-sim -o custom-columns='POD:.metadata.name,NODE:.spec.nodeName,PHASE:.status.phase,GPUS:.spec.containers[0].resources.limits.amd\.com/gpu,AGENT:.spec.initContainers[*].name'
+demo() { bin/demo --kubeconfig "$KUBECONFIG_FILE" --context "$KUBE_CONTEXT" --pool deepseek-r1-sim --unsplit unsplit:8000; }
+demo
+
+say "The same pool with decode TP4 and no DCP: every decode rank gets every token, four times the bytes"
+run kubectl patch pdpool deepseek-r1-sim --type=json -p '[{"op":"remove","path":"/spec/decode/layout/dcp"},{"op":"remove","path":"/spec/decode/layout/interleave"}]'
+demo
+
+say "Done after $(($(date +%s) - started)) s. What to try next"
+cat <<EOF
+  export KUBECONFIG=$KUBECONFIG_FILE
+  $(printf '%q ' "${KUBECTL[@]}")get pdpool -w                          # then, beside it:
+  $(printf '%q ' "${KUBECTL[@]}")edit pdpool deepseek-r1-sim            # decode.layout.interleave: 48 is refused
+  $(printf '%q ' "${KUBECTL[@]}")delete pod -l pdpool.dev/role=prefill  # the replica comes back as attempt 1
+  $(printf '%q ' "${KUBECTL[@]}")port-forward svc/deepseek-r1-sim-router 8000:8000
+  curl -N localhost:8000/v1/completions -d '{"model":"deepseek-ai/DeepSeek-R1","prompt":"a few words","stream":true}' -H 'Content-Type: application/json'
+  make demo-down                                # removes everything
+EOF
