@@ -1,0 +1,455 @@
+//go:build linux
+
+package shm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/transferagent/transport"
+	"github.com/pdpool/pdpool/transferagent/transport/memory"
+)
+
+func newMover(t *testing.T, dir, name string, o Options) *Mover {
+	t.Helper()
+	leaks := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
+	m, err := New(dir, name, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() }) //nolint:errcheck // nothing depends on it
+	return m
+}
+
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "shm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) }) //nolint:errcheck // it is below the temporary directory
+	return dir
+}
+
+func register(t *testing.T, m *Mover, id transport.MemoryID, size int64) []byte {
+	t.Helper()
+	f, b, err := memory.CreateSealed("test", size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Register(id, transport.Memory{Bytes: b, File: f}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		m.Unregister(id)
+		if err := errors.Join(memory.Unmap(b), f.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// raw is a connection to a mover that speaks by hand.
+func raw(t *testing.T, m *Mover) *net.UnixConn {
+	t.Helper()
+	c, err := net.DialUnix(network, nil, &net.UnixAddr{Name: m.Socket(), Net: network})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() }) //nolint:errcheck // it may be closed
+	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func greeted(t *testing.T, m *Mover) *net.UnixConn {
+	t.Helper()
+	c := raw(t, m)
+	if err := greet(c, m.address); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// awaitEnd waits for the other end to close a connection.
+func awaitEnd(t *testing.T, c *net.UnixConn) {
+	t.Helper()
+	for {
+		_, file, err := read(c)
+		drop(file)
+		var n net.Error
+		switch {
+		case err == nil:
+		case errors.As(err, &n) && n.Timeout():
+			t.Fatal("the connection stays open")
+		default:
+			return
+		}
+	}
+}
+
+func works(t *testing.T, m *Mover) {
+	t.Helper()
+	src, dst := register(t, m, 901, 1000), register(t, m, 902, 1000)
+	copy(src, "some bytes")
+	s, err := m.Dial(t.Context(), "", m.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	b := transport.Batch{Source: 901, Target: 902, Copies: []kvlayout.Copy{{Length: 1000, Count: 1}}}
+	if err := s.Post(t.Context(), b, func(_ int64, err error) { done <- err }); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil || !bytes.Equal(src, dst) {
+		t.Errorf("the mover does not work any more: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestGarbage: what is not ours is counted and dropped, and the mover lives.
+func TestGarbage(t *testing.T) {
+	m := newMover(t, shortDir(t), "m", Options{DialTimeout: 200 * time.Millisecond})
+	for _, c := range []struct {
+		name, reason string
+		bytes        []byte
+	}{
+		{"text", "hello", []byte("GET / HTTP/1.1\r\n\r\n")},
+		{"large", "hello", make([]byte, 10_000)},
+		{"no hello", "hello", message{kind: record}.append(nil)},
+		{"other token", "stale", message{kind: hello, flow: transport.Flow{Transfer: strings.Repeat("x", tokenSize)}}.append(nil)},
+		{"no token", "stale", message{kind: hello}.append(nil)},
+		{"silence", "hello", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before := m.Dropped()[c.reason]
+			conn := raw(t, m)
+			if c.bytes != nil {
+				if _, err := conn.Write(c.bytes); err != nil {
+					t.Fatal(err)
+				}
+			}
+			awaitEnd(t, conn)
+			if got := m.Dropped()[c.reason]; got != before+1 {
+				t.Errorf("dropped for %q: %d, want %d", c.reason, got, before+1)
+			}
+		})
+	}
+	for name, b := range map[string][]byte{"text": []byte("x"), "kind": message{kind: acked}.append(nil)} {
+		conn := greeted(t, m)
+		if _, err := conn.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		awaitEnd(t, conn)
+		if m.Dropped()["message"] == 0 {
+			t.Errorf("%s of a peer was not counted", name)
+		}
+	}
+	works(t, m)
+}
+
+// TestStrangerDoesNotDelay: who has not said hello is not waited for.
+func TestStrangerDoesNotDelay(t *testing.T) {
+	m := newMover(t, shortDir(t), "m", Options{DialTimeout: time.Hour, Withdrawal: time.Hour})
+	raw(t, m)
+	works(t, m) // it unregisters
+	if err := m.Revoke(t.Context(), "x"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFrozenWriter: a writer that does not let go is cut off and told of.
+func TestFrozenWriter(t *testing.T) {
+	stuck := make(chan error, 10)
+	m := newMover(t, shortDir(t), "m", Options{Withdrawal: 100 * time.Millisecond, OnStuck: func(err error) { stuck <- err }})
+	register(t, m, 1, 1000)
+	conn := greeted(t, m)
+	if err := write(conn, message{kind: ask, memory: 1}, nil); err != nil {
+		t.Fatal(err)
+	}
+	got, file, err := read(conn)
+	if err != nil || file == nil || got.kind != answer || got.bytes != 1000 {
+		t.Fatalf("asked for memory, got %+v, %v", got, err)
+	}
+	drop(file)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := m.Revoke(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("revoke: %v, want DeadlineExceeded", err)
+	}
+	m.Unregister(1)
+	select {
+	case err := <-stuck:
+		if !errors.Is(err, transport.ErrFrozen) {
+			t.Errorf("%v, want ErrFrozen", err)
+		}
+	default:
+		t.Error("nobody was told")
+	}
+	awaitEnd(t, conn)
+}
+
+// reader listens as a mover would and answers an ask with what give makes of it.
+func reader(t *testing.T, dir string, serve func(*net.UnixConn)) []byte {
+	t.Helper()
+	l, err := net.ListenUnix(network, &net.UnixAddr{Name: filepath.Join(dir, "fake"), Net: network})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		var conns []net.Conn
+		for {
+			c, err := l.AcceptUnix()
+			if err != nil {
+				break
+			}
+			conns = append(conns, c)
+			serve(c)
+		}
+		for _, c := range conns {
+			c.Close() //nolint:errcheck // the test is over
+		}
+	}()
+	t.Cleanup(func() {
+		l.Close() //nolint:errcheck // the test is over
+		<-ended
+	})
+	return address{name: "fake"}.append(nil)
+}
+
+// hear reads a message and answers with another.
+func hear(c *net.UnixConn, m message, f *os.File) {
+	_, file, err := read(c)
+	drop(file)
+	if err == nil {
+		err = write(c, m, f)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		panic(err)
+	}
+}
+
+// TestReaderFrozen: no welcome, no answer, no ack end by their deadlines.
+func TestReaderFrozen(t *testing.T) {
+	good, b, err := memory.CreateSealed("peer", 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := errors.Join(good.Close(), memory.Unmap(b)); err != nil {
+			t.Error(err)
+		}
+	}()
+	for name, serve := range map[string]func(*net.UnixConn){
+		"no welcome": func(*net.UnixConn) {},
+		"no answer":  func(c *net.UnixConn) { hear(c, message{kind: welcome}, nil) },
+		"no ack": func(c *net.UnixConn) {
+			hear(c, message{kind: welcome}, nil)
+			hear(c, message{kind: answer, bytes: 1000}, good)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := shortDir(t)
+			addr := reader(t, dir, serve)
+			m := newMover(t, dir, "m", Options{DialTimeout: 200 * time.Millisecond, AckTimeout: 200 * time.Millisecond})
+			if err := postOne(t, m, addr); !errors.Is(err, transport.ErrFrozen) {
+				t.Errorf("%v, want ErrFrozen", err)
+			}
+		})
+	}
+}
+
+// postOne dials and moves 1,000 bytes; it gives whatever error ends that.
+func postOne(t *testing.T, m *Mover, addr []byte) error {
+	t.Helper()
+	register(t, m, 1, 1000)
+	s, err := m.Dial(t.Context(), "", addr)
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { s.Close() }) //nolint:errcheck // nothing depends on it
+	done := make(chan error, 1)
+	b := transport.Batch{Source: 1, Copies: []kvlayout.Copy{{Length: 1000, Count: 1}}}
+	if err := s.Post(t.Context(), b, func(_ int64, err error) { done <- err }); err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(20 * time.Second):
+		t.Fatal("done was not called")
+		return nil
+	}
+}
+
+// TestReaderHostile: memory that would be dangerous is not mapped, and answers
+// that fit no question end the session.
+func TestReaderHostile(t *testing.T) {
+	unsealed, err := unix.MemfdCreate("unsealed", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(unsealed), "unsealed")
+	defer f.Close() //nolint:errcheck // the test is over
+	if err := f.Truncate(1000); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		m    message
+		f    *os.File
+		want error
+	}{
+		{"unsealed", message{kind: answer, bytes: 1000}, f, memory.ErrUnsealed},
+		{"no memory", message{kind: answer, bytes: 1000}, nil, memory.ErrNotMemory},
+		{"huge", message{kind: answer, bytes: 1 << 60}, f, memory.ErrSize},
+		{"unknown", message{kind: answer, status: statusUnknownMemory}, nil, transport.ErrUnknownMemory},
+		{"other memory", message{kind: answer, memory: 5, bytes: 1000}, f, errMessage},
+		{"ack", message{kind: acked, seq: 1}, nil, errMessage},
+		{"question", message{kind: ask}, nil, errMessage},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := shortDir(t)
+			addr := reader(t, dir, func(conn *net.UnixConn) {
+				hear(conn, message{kind: welcome}, nil)
+				hear(conn, c.m, c.f)
+			})
+			m := newMover(t, dir, "m", Options{})
+			if err := postOne(t, m, addr); !errors.Is(err, c.want) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+func TestSockets(t *testing.T) {
+	dir := shortDir(t)
+	long := filepath.Join(dir, strings.Repeat("d", 100))
+	if _, err := New(long, "m", Options{}); !errors.Is(err, ErrPathTooLong) {
+		t.Errorf("long path: %v, want ErrPathTooLong", err)
+	}
+	for _, name := range []string{"", ".", "..", "a/b", "a\x00"} {
+		if _, err := New(dir, name, Options{}); err == nil {
+			t.Errorf("name %q was taken", name)
+		}
+	}
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(dir, "plain", Options{}); !errors.Is(err, ErrInUse) {
+		t.Errorf("a file in the way: %v, want ErrInUse", err)
+	}
+	deep := filepath.Join(dir, "x", "y")
+	m := newMover(t, deep, "m", Options{})
+	for path, want := range map[string]os.FileMode{deep: 0o770, m.Socket(): 0o660} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s has mode %v, want %v (%v)", path, info.Mode().Perm(), want, err)
+		}
+	}
+	if _, err := New(deep, "m", Options{}); !errors.Is(err, ErrInUse) {
+		t.Errorf("socket of a live mover: %v, want ErrInUse", err)
+	}
+	works(t, m)
+}
+
+// TestStaleSocketIsReplaced: a killed process leaves its socket behind. The new
+// mover there refuses the old one's address.
+func TestStaleSocketIsReplaced(t *testing.T) {
+	dir := shortDir(t)
+	l, err := net.ListenUnix(network, &net.UnixAddr{Name: filepath.Join(dir, "m"), Net: network})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m := newMover(t, dir, "m", Options{})
+	works(t, m)
+	if _, err := m.Dial(t.Context(), "", address{name: "m"}.append(nil)); !errors.Is(err, transport.ErrStale) {
+		t.Errorf("%v, want ErrStale", err)
+	}
+	for _, name := range []string{"../m", "/etc/passwd", ".."} {
+		if _, err := m.Dial(t.Context(), "", address{name: name}.append(nil)); !errors.Is(err, transport.ErrAddress) {
+			t.Errorf("name %q in an address: %v, want ErrAddress", name, err)
+		}
+	}
+}
+
+// TestRegisterRefuses memory that a peer could not map, or would share.
+func TestRegisterRefuses(t *testing.T) {
+	m := newMover(t, shortDir(t), "m", Options{})
+	if err := m.Register(1, transport.Memory{Bytes: make([]byte, 10)}); !errors.Is(err, memory.ErrNotMemory) {
+		t.Errorf("memory without a file: %v, want ErrNotMemory", err)
+	}
+	f, b, err := memory.CreateSealed("twice", 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := errors.Join(f.Close(), memory.Unmap(b)); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := m.Register(1, transport.Memory{Bytes: b, File: f}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Register(2, transport.Memory{Bytes: b, File: f}); !errors.Is(err, memory.ErrOverlap) {
+		t.Errorf("the same file again: %v, want ErrOverlap", err)
+	}
+	m.Unregister(1)
+	if err := m.Register(2, transport.Memory{Bytes: b, File: f}); err != nil {
+		t.Errorf("after Unregister: %v", err)
+	}
+	m.Unregister(2)
+}
+
+func TestOptionsRefused(t *testing.T) {
+	for _, o := range []Options{{Workers: -1}, {Workers: 257}, {Queue: maxQueue + 1}, {AckTimeout: -1}} {
+		if m, err := New(shortDir(t), "m", o); err == nil {
+			m.Close() //nolint:errcheck // it should not be there
+			t.Errorf("%+v was taken", o)
+		}
+	}
+}
+
+func FuzzMessage(f *testing.F) {
+	f.Add(message{kind: record, memory: 3, seq: 9, bytes: 77, flow: transport.Flow{
+		Transfer: "t", Writer: transport.Rank{DP: 1, TP: 2}, Reader: transport.Rank{DP: -1, TP: 4},
+	}}.append(nil))
+	f.Add(message{kind: hello, flow: transport.Flow{Transfer: strings.Repeat("x", tokenSize)}}.append(nil))
+	f.Add(address{name: "m"}.append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if m, err := parse(b); err == nil {
+			given := bytes.Clone(b)
+			copy(given[12:16], []byte{0, 0, 0, 0}) // not used
+			if again := m.append(nil); !bytes.Equal(again, given) {
+				t.Fatalf("read %x, written %x", given, again)
+			}
+		}
+		if a, err := parseAddress(b); err == nil {
+			if strings.ContainsAny(a.name, "/\x00") || !bytes.Equal(a.append(nil), b) {
+				t.Fatalf("address %x", b)
+			}
+		}
+	})
+}

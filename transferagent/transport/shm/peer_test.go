@@ -1,0 +1,159 @@
+//go:build linux
+
+package shm_test
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/transferagent/transport"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/child"
+	"github.com/pdpool/pdpool/transferagent/transport/memory"
+	"github.com/pdpool/pdpool/transferagent/transport/shm"
+)
+
+var whole = transport.Batch{
+	Flow: transport.Flow{Transfer: "flood"}, Source: 1, Target: 1, Copies: []kvlayout.Copy{{Length: child.Size, Count: 1}},
+}
+
+// TestMain: a child with a directory is a reader; with an address after a
+// newline it is a writer that floods memory 1 there.
+func TestMain(m *testing.M) {
+	child.Main(m, func(arg string) (transport.Mover, error) {
+		dir, addr, _ := strings.Cut(arg, "\n")
+		mover, err := shm.New(dir, "child", shm.Options{})
+		if err != nil {
+			return nil, err
+		}
+		if err := provide(mover); err != nil || addr == "" {
+			return mover, err
+		}
+		to, err := hex.DecodeString(addr)
+		if err != nil {
+			return nil, err
+		}
+		s, err := mover.Dial(context.Background(), "", to)
+		if err != nil {
+			return nil, err
+		}
+		go flood(context.Background(), s)
+		return mover, nil
+	})
+}
+
+func provide(m *shm.Mover) error {
+	f, b, err := memory.CreateSealed("child", child.Size)
+	if err != nil {
+		return err
+	}
+	return m.Register(1, transport.Memory{Bytes: b, File: f})
+}
+
+// flood posts until the session ends. It gives how many batches were posted;
+// finished is how many are done.
+func flood(ctx context.Context, s transport.Session) (posted int32, finished *atomic.Int32) {
+	finished = &atomic.Int32{}
+	for s.Post(ctx, whole, func(int64, error) { finished.Add(1) }) == nil {
+		posted++
+	}
+	return posted, finished
+}
+
+// TestReaderProcess: a reader that is killed is told as gone at once, one that
+// is stopped as frozen by the deadline; every done is called.
+func TestReaderProcess(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		signal syscall.Signal
+		want   error
+	}{
+		{"killed", syscall.SIGKILL, transport.ErrPeerGone},
+		{"stopped", syscall.SIGSTOP, transport.ErrFrozen},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := socketDir(t)
+			peer := child.Start(t, dir)
+			a := mover(t, dir, "a", shm.Options{AckTimeout: 300 * time.Millisecond})
+			if err := provide(a); err != nil {
+				t.Fatal(err)
+			}
+			s, err := a.Dial(t.Context(), "", peer.Address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := make(chan error, 1)
+			if err := s.Post(t.Context(), whole, func(_ int64, err error) { first <- err }); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-first; err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				posted, finished := flood(t.Context(), s)
+				<-s.Done()
+				if posted != finished.Load() {
+					t.Errorf("%d batches posted, %d done", posted, finished.Load())
+				}
+			}()
+			start := time.Now()
+			peer.Signal(c.signal)
+			select {
+			case <-ended:
+			case <-time.After(20 * time.Second):
+				t.Fatal("the session goes on")
+			}
+			t.Logf("session ended after %v: %v", time.Since(start), s.Err())
+			if !errors.Is(s.Err(), c.want) {
+				t.Errorf("session ended with %v, want %v", s.Err(), c.want)
+			}
+		})
+	}
+}
+
+// TestWriterProcess: a living writer lets go when told, a dead one has, and one
+// that is stopped is warned of.
+func TestWriterProcess(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		signal syscall.Signal
+		stuck  int
+	}{
+		{"alive", syscall.SIGCONT, 0},
+		{"killed", syscall.SIGKILL, 0},
+		{"stopped", syscall.SIGSTOP, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := socketDir(t)
+			stuck := make(chan error, 10)
+			m := mover(t, dir, "m", shm.Options{Withdrawal: 2 * time.Second, OnStuck: func(err error) { stuck <- err }})
+			if err := provide(m); err != nil {
+				t.Fatal(err)
+			}
+			peer := child.Start(t, dir+"\n"+hex.EncodeToString(m.Address()))
+			for len(m.Received("flood")) == 0 { // it writes
+				time.Sleep(time.Millisecond)
+			}
+			peer.Signal(c.signal)
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if err := m.Revoke(ctx, "flood"); (err != nil) != (c.stuck > 0) {
+				t.Errorf("revoke: %v", err)
+			}
+			start := time.Now()
+			m.Unregister(1)
+			t.Logf("unregistered after %v", time.Since(start))
+			if len(stuck) != c.stuck {
+				t.Errorf("%d warnings, want %d", len(stuck), c.stuck)
+			}
+		})
+	}
+}
