@@ -2,8 +2,6 @@ package pdpool
 
 import (
 	"time"
-
-	"github.com/pdpool/pdpool/api/v1alpha1"
 )
 
 // Outcome says how far a pool is.
@@ -43,9 +41,8 @@ type Plan struct {
 	// happens by this plan, so a second plan does not repeat it.
 	Events []Event
 
-	resolved Resolved
-	prefill  roleBook
-	decode   roleBook
+	// found is what the status is made from.
+	found *planner
 }
 
 // Event is one event on the pool.
@@ -54,9 +51,4 @@ type Event struct {
 	Type    string
 	Reason  string
 	Message string
-}
-
-// roleBook is what the status keeps of a role besides counts.
-type roleBook struct {
-	instances []v1alpha1.InstanceStatus
 }

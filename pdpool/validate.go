@@ -1,6 +1,12 @@
 package pdpool
 
 import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
@@ -8,16 +14,166 @@ import (
 )
 
 // Validate decides on the admission of a pool: created (old is nil) or updated.
-// It returns all refusals and all warnings. An update that leaves the spec as it
-// is, and one of a pool that is being deleted, has no refusals. It looks at the
-// manifest alone, so that the verdict is the same offline.
-func Validate(old, pool *v1alpha1.PDPool) (refusals, warnings []kvlayout.Problem) { panic("declared") }
+// It returns all refusals and all warnings. It looks at the manifest alone, so
+// that the verdict is the same offline.
+//
+// An update that leaves the spec as it is, and one of a pool that is being
+// deleted, has no refusals. What the old spec was refused for already, by a rule
+// that is newer than the pool, only warns: an update is refused for what it brings.
+func Validate(old, pool *v1alpha1.PDPool) (refusals, warnings []kvlayout.Problem) {
+	if pool.DeletionTimestamp != nil {
+		return nil, nil
+	}
+	var known []kvlayout.Problem
+	if old != nil {
+		known = Check(old)
+	}
+	unchanged := old != nil && apiequality.Semantic.DeepEqual(old.Spec, pool.Spec)
+	for _, p := range Check(pool) {
+		if p.Severity == kvlayout.Refuse && !unchanged && !slices.Contains(known, p) {
+			refusals = append(refusals, p)
+			continue
+		}
+		p.Severity = kvlayout.Warn
+		warnings = append(warnings, p)
+	}
+	if old != nil && !unchanged {
+		refusals = append(refusals, checkFixed(old, pool)...)
+		warnings = append(warnings, warnOfGeneration(old, pool)...)
+	}
+	return refusals, warnings
+}
 
 // Check returns all problems of a pool, refusals first.
-func Check(pool *v1alpha1.PDPool) []kvlayout.Problem { panic("declared") }
+func Check(pool *v1alpha1.PDPool) []kvlayout.Problem {
+	r := Resolve(bareSpec(pool), Defaults{})
+	var problems []kvlayout.Problem
+	for _, found := range [][]kvlayout.Problem{
+		checkName(pool), checkSplit(&r), checkMover(pool, &r), checkHost(&r), checkArgs(&pool.Spec),
+		checkTemplates(&pool.Spec, &r), checkGPUs(&pool.Spec, &r),
+	} {
+		problems = append(problems, found...)
+	}
+	for _, p := range kvlayout.Compatible(r.Pair()) {
+		// What is refused here as well, for a reason of this version, is told once.
+		if !slices.ContainsFunc(problems, func(o kvlayout.Problem) bool { return o.Rule == p.Rule && o.Field == p.Field }) {
+			problems = append(problems, p)
+		}
+	}
+	slices.SortStableFunc(problems, func(a, b kvlayout.Problem) int {
+		return rank(a.Severity) - rank(b.Severity)
+	})
+	return problems
+}
 
-// FieldErrors turns refusals into the form in which API servers tell them.
-func FieldErrors(pool *v1alpha1.PDPool, refusals []kvlayout.Problem) field.ErrorList { panic("declared") }
+func rank(s kvlayout.Severity) int {
+	if s == kvlayout.Refuse {
+		return 0
+	}
+	return 1
+}
+
+// checkFixed holds what can't change while replicas exist. CEL holds it as well;
+// this is for readers of manifests that have no API server.
+func checkFixed(old, pool *v1alpha1.PDPool) []kvlayout.Problem {
+	if value(old.Status.Prefill.Replicas)+value(old.Status.Decode.Replicas) == 0 {
+		return nil
+	}
+	var out []kvlayout.Problem
+	fixed := func(name, before, after, reason string) {
+		if before != after {
+			out = append(out, refuse("fixed-field", name, name+" changes from "+before+" to "+after+" while replicas exist", reason,
+				"create a second pool"))
+		}
+	}
+	fixed("model.name", old.Spec.Model.Name, pool.Spec.Model.Name, "clients would get another model under the same address")
+	fixed("engine.type", string(old.Spec.Engine.Type), string(pool.Spec.Engine.Type), "engines of two types don't understand each other")
+	return out
+}
+
+// warnOfGeneration tells of a change that replaces all instances at once.
+func warnOfGeneration(old, pool *v1alpha1.PDPool) []kvlayout.Problem {
+	before, after := Resolve(bareSpec(old), Defaults{}), Resolve(bareSpec(pool), Defaults{})
+	if before.Pairing == after.Pairing {
+		return nil
+	}
+	message := "instances of the old and of the new spec can't pair"
+	if before.Mover != after.Mover {
+		message = "the mover changes from " + string(before.Mover) + " to " + string(after.Mover) + ": " + message
+	}
+	return []kvlayout.Problem{{
+		Rule: "generation-change", Severity: kvlayout.Warn, Field: "transfer", Message: message,
+		Reason: "a whole new set of instances comes up beside the old one",
+		Fix:    "leave as many GPUs free as the new set needs, or old pairs go before new ones are ready",
+	}}
+}
+
+// bareSpec is a pool without its status: decisions of earlier looks do not count.
+func bareSpec(pool *v1alpha1.PDPool) *v1alpha1.PDPool {
+	return &v1alpha1.PDPool{ObjectMeta: pool.ObjectMeta, Spec: pool.Spec}
+}
+
+// FieldErrors turns refusals into the form in which API servers tell them: the
+// path, its value where it has a plain one, and the sentence.
+func FieldErrors(pool *v1alpha1.PDPool, refusals []kvlayout.Problem) field.ErrorList {
+	root, _ := decode(encode(pool)).(map[string]any)
+	var out field.ErrorList
+	for _, p := range refusals {
+		path, v := field.NewPath("spec"), root["spec"]
+		steps := p.Field
+		if rest, ok := strings.CutPrefix(p.Field, "metadata."); ok {
+			path, v, steps = field.NewPath("metadata"), root["metadata"], rest
+		}
+		for _, step := range splitPath(steps) {
+			path, v = descend(path, v, step)
+		}
+		switch v := v.(type) {
+		case string:
+			out = append(out, field.Invalid(path, v, p.String()))
+		case json.Number:
+			out = append(out, field.Invalid(path, v, p.String()))
+		default:
+			out = append(out, field.Forbidden(path, p.String()))
+		}
+	}
+	return out
+}
+
+// splitPath cuts "engine.args[3]" into "engine", "args", "[3]".
+func splitPath(path string) []string {
+	var out []string
+	for part := range strings.SplitSeq(path, ".") {
+		name, index, indexed := strings.Cut(part, "[")
+		out = append(out, name)
+		if indexed {
+			out = append(out, "["+index)
+		}
+	}
+	return out
+}
+
+func descend(path *field.Path, v any, step string) (*field.Path, any) {
+	if inner, ok := strings.CutPrefix(step, "["); ok {
+		n, err := strconv.Atoi(strings.TrimSuffix(inner, "]"))
+		list, _ := v.([]any)
+		if err != nil || n < 0 || n >= len(list) {
+			return path.Index(max(n, 0)), nil
+		}
+		return path.Index(n), list[n]
+	}
+	m, _ := v.(map[string]any)
+	return path.Child(step), m[step]
+}
 
 // Sentences are problems as lines of text, for admission warnings.
-func Sentences(problems []kvlayout.Problem) []string { panic("declared") }
+func Sentences(problems []kvlayout.Problem) []string {
+	out := make([]string, 0, len(problems))
+	for _, p := range problems {
+		out = append(out, p.String())
+	}
+	return out
+}
+
+func refuse(rule, field, message, reason, fix string) kvlayout.Problem {
+	return kvlayout.Problem{Rule: rule, Severity: kvlayout.Refuse, Field: field, Message: message, Reason: reason, Fix: fix}
+}

@@ -24,6 +24,9 @@ const (
 	// LabelPairing is the pairing key. On engine pods and ControllerRevisions; read
 	// by the operator and the router: only equal keys form a pair.
 	LabelPairing = "pdpool.dev/pairing"
+	// LabelComponent is ComponentEngine on engine pods; read by the headless Service
+	// that names them.
+	LabelComponent = "app.kubernetes.io/component"
 	// LabelManagedBy is ManagedBy on every child; read by people.
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 )
@@ -36,6 +39,8 @@ const (
 	RoleDecode = "decode"
 	// RoleRouter is LabelRole of router pods.
 	RoleRouter = "router"
+	// ComponentEngine is the value of LabelComponent.
+	ComponentEngine = "engine"
 	// ManagedBy is the value of LabelManagedBy.
 	ManagedBy = "pdpool"
 )
@@ -46,15 +51,11 @@ const (
 	// the router: an instance is whole when it has that many.
 	AnnotationPods = "pdpool.dev/pods"
 	// AnnotationLayout is the instance as the router needs it to pair and to
-	// dispatch: JSON of agentconfig.LayoutNote. Read by the router.
+	// dispatch: JSON of agentconfig.Instance. Read by the router.
 	AnnotationLayout = "pdpool.dev/layout"
 	// AnnotationPorts is the pod's ports: JSON of agentconfig.Ports. Read by the
 	// router, and by the operator to know which port blocks are taken.
 	AnnotationPorts = "pdpool.dev/ports"
-	// AnnotationTemplate is the hash of what the operator applied. On Deployments,
-	// Services and the like; read by the operator, so that an object that is as it
-	// was applied is not applied again.
-	AnnotationTemplate = "pdpool.dev/applied"
 )
 
 // Names of containers and volumes of an engine pod, for spec.<role>.template.

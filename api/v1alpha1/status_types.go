@@ -38,6 +38,9 @@ type PDPoolStatus struct {
 	// decode tells the state of the decode instances.
 	// +optional
 	Decode RoleStatus `json:"decode,omitzero"`
+	// rollout remembers where a change of generation is, while one goes on.
+	// +optional
+	Rollout RolloutStatus `json:"rollout,omitzero"`
 	// router tells the state of the router.
 	// +optional
 	Router RouterStatus `json:"router,omitzero"`
@@ -58,6 +61,17 @@ type TransferStatus struct {
 	// backend is the backend in use.
 	// +optional
 	Backend Backend `json:"backend,omitempty"`
+}
+
+// RolloutStatus remembers where a change of generation is for which devices lack.
+type RolloutStatus struct {
+	// yieldTime is when old instances were last removed for the devices of new ones.
+	// +optional
+	YieldTime *metav1.Time `json:"yieldTime,omitempty"`
+	// freedTime is when their pods were seen gone. The scheduler gets a while from
+	// then on before more are removed.
+	// +optional
+	FreedTime *metav1.Time `json:"freedTime,omitempty"`
 }
 
 // RoleStatus tells the state of the instances of one role.
@@ -100,7 +114,7 @@ type RoleStatus struct {
 	// +kubebuilder:validation:Minimum=1
 	// +optional
 	BytesPerToken int64 `json:"bytesPerToken,omitempty"`
-	// instances remembers replicas that were recreated.
+	// instances remembers of each replica what its pods can't tell once they are gone.
 	// +kubebuilder:validation:MaxItems=1024
 	// +listType=map
 	// +listMapKey=revision
@@ -109,7 +123,8 @@ type RoleStatus struct {
 	Instances []InstanceStatus `json:"instances,omitempty"`
 }
 
-// InstanceStatus is the memory of one replica's attempts.
+// InstanceStatus is the memory of one replica of one revision. It exists once the
+// replica was ready or an attempt of it has ended.
 type InstanceStatus struct {
 	// revision is the role's revision that the replica belongs to.
 	// +kubebuilder:validation:MinLength=1
@@ -120,19 +135,24 @@ type InstanceStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	// +required
 	Replica *int32 `json:"replica,omitempty"`
-	// attempt is the highest attempt that was ever started. The next one is one higher.
+	// nextAttempt is the number of the next attempt to start the replica. All
+	// lower ones have ended.
 	// +kubebuilder:validation:Minimum=0
 	// +required
-	Attempt *int32 `json:"attempt,omitempty"`
-	// failures is the number of attempts that failed in a row; it doubles the wait
-	// before the next. It starts again after ten minutes of health.
+	NextAttempt *int32 `json:"nextAttempt,omitempty"`
+	// readyTime is when the replica was first seen ready. One that was is made
+	// anew in its own revision when it is lost in the middle of a roll-out.
+	// +optional
+	ReadyTime *metav1.Time `json:"readyTime,omitempty"`
+	// failures is the number of attempts that failed in a row, each within ten
+	// minutes of its start. It sets the wait before the next attempt.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Failures *int32 `json:"failures,omitempty"`
-	// lastFailureTime is when the last attempt was seen to fail.
+	// lastFailureTime is when the last failed attempt was seen.
 	// +optional
 	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
-	// reason is why the last attempt failed, in one sentence.
+	// reason is why the last failed attempt failed, in one sentence.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Reason string `json:"reason,omitempty"`

@@ -1,0 +1,73 @@
+package pdpool
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/pdpool/pdpool/api/v1alpha1"
+	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/transferagent/agentconfig"
+)
+
+// agentStartup is how long an agent may take to have its listeners up.
+const agentStartup = time.Minute
+
+// agentContainer is the transfer agent as a native sidecar: it starts before the
+// engine and ends after it.
+func (r *Resolved) agentContainer(image string, m marks) corev1.Container {
+	ports := portsAt(m.ports())
+	c := corev1.Container{
+		Name:          v1alpha1.ContainerAgent,
+		Image:         image,
+		RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
+		Env: []corev1.EnvVar{
+			{Name: agentconfig.Env}, // filled in for each pod
+			fromField(agentconfig.EnvPodIP, "status.podIP"),
+			fromField(agentconfig.EnvNode, "spec.nodeName"),
+			fromField(agentconfig.EnvPod, "metadata.name"),
+		},
+		Ports: []corev1.ContainerPort{port("agent", ports.Agent)},
+		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi"),
+		}},
+		StartupProbe:    startup(ports.Agent, "/healthz", agentStartup),
+		ReadinessProbe:  probe(ports.Agent, "/readyz", probePeriod, 2),
+		SecurityContext: r.agentSecurity(),
+	}
+	if r.Mover == kvlayout.MoverAgent {
+		c.Ports = append(c.Ports, port("handshake", ports.Handshake), port("notify", ports.Notify))
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volumeDoor, MountPath: pathDoor})
+	}
+	switch r.Backend {
+	case agentconfig.TCP:
+		c.Ports = append(c.Ports, port("data", ports.Data))
+	case agentconfig.SharedMemory:
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volumeShared, MountPath: pathShared})
+	case agentconfig.RDMA, agentconfig.XGMI: // the engine's
+	}
+	return c
+}
+
+// agentConfig is the configuration of a role's agents, but for what differs from
+// pod to pod.
+func (r *Resolved) agentConfig(pool *v1alpha1.PDPool, role kvlayout.Role) agentconfig.Config {
+	s := r.Side(role)
+	c := agentconfig.Config{
+		Version: agentconfig.Version, Namespace: pool.Namespace, Pool: pool.Name, PoolUID: string(pool.UID),
+		Revision: r.roleRevision(&pool.Spec, role), Pods: s.Pods, Role: role, Pairing: r.Pairing,
+		Engine: r.Engine, Mover: r.Mover, Mode: r.Mode, Backend: r.Backend, Model: r.Model, Served: r.Served,
+		Layout: s.Layout, Block: s.BlockSize, KVType: s.KVType, KV: r.Geometry, Timeouts: r.Timeouts,
+	}
+	if r.Mover == kvlayout.MoverAgent {
+		c.KVSocket = kvSocket
+	} else if r.Router.Builtin {
+		c.Routers = []string{fmt.Sprintf("%s.%s.svc:%d", routersName(pool.Name), pool.Namespace, routerRegistrations)}
+	}
+	if r.Backend == agentconfig.SharedMemory {
+		c.SharedDir = pathShared
+	}
+	return c
+}

@@ -1,0 +1,186 @@
+package pdpool
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pdpool/pdpool/api/v1alpha1"
+)
+
+// changeGeneration brings up the whole new set of both roles beside the best old
+// one. The old set goes when every instance of the new one is ready. Where devices
+// lack, an old pair goes for each step of the new set.
+func (p *planner) changeGeneration() {
+	p.keepOneGeneration()
+	whole, pending, moving := true, false, false
+	for _, s := range p.roles() {
+		for i := range s.replicas() {
+			g := s.current(i)
+			if g == nil {
+				whole = false
+				p.start(s, s.now, i)
+				moving = true
+				continue
+			}
+			whole = whole && g.state == ready
+			pending = pending || g.unschedulable != ""
+			moving = moving || g.state != ready && g.unschedulable == "" && g.image == ""
+		}
+	}
+	switch {
+	case whole:
+		p.endGenerations()
+		return
+	case !pending:
+		p.note(Progressing, v1alpha1.ReasonChangingGeneration, "a new set of instances comes up beside the old one, with which it can't pair")
+		for _, s := range p.roles() {
+			p.recoverBeside(s)
+		}
+	default:
+		p.note(Progressing, v1alpha1.ReasonChangingGeneration, "devices lack for a new set of instances beside the old one: old pairs go one at a time")
+		if !moving && p.mayYield() {
+			p.yield()
+		}
+	}
+}
+
+// keepOneGeneration removes all older instances but those of the pair of revisions
+// that serves best, so that many changes in a row don't pile up pods.
+func (p *planner) keepOneGeneration() {
+	var best [2]*revision
+	most := -1
+	for _, a := range append(p.prefill.inUse(), p.prefill.now) {
+		for _, b := range append(p.decode.inUse(), p.decode.now) {
+			if (a == p.prefill.now && b == p.decode.now) || !p.mayPair(a, b) {
+				continue
+			}
+			// Of equals the older pair, which comes first, has proved itself for longer.
+			if n := min(p.prefill.countReady(a.hash), p.decode.countReady(b.hash)); n > most {
+				best, most = [2]*revision{a, b}, n
+			}
+		}
+	}
+	for i, s := range []*roleState{p.prefill, p.decode} {
+		for _, v := range s.inUse() {
+			if v != best[i] {
+				p.giveUp(s, v.hash, "an older generation serves better")
+			}
+		}
+	}
+}
+
+func (s *roleState) countReady(revision string) int {
+	n := 0
+	for _, g := range s.groups {
+		if g.state == ready && g.revision == revision {
+			n++
+		}
+	}
+	return n
+}
+
+// giveUp removes all instances of a revision.
+func (p *planner) giveUp(s *roleState, revision, why string) {
+	for _, g := range s.groups {
+		if g.alive() && g.revision == revision {
+			p.retire(s, g, v1alpha1.ReasonSuperseded, why)
+		}
+	}
+	for i := range s.replicas() {
+		s.book.drop(revision, i)
+	}
+}
+
+// endGenerations removes everything older.
+func (p *planner) endGenerations() {
+	for _, s := range p.roles() {
+		for _, v := range s.inUse() {
+			p.giveUp(s, v.hash, "the new set is ready")
+		}
+	}
+}
+
+// recoverBeside makes lost instances of the old generation anew while the new one
+// is not ready.
+func (p *planner) recoverBeside(s *roleState) {
+	for i := range s.replicas() {
+		if v := s.lost(i); v != nil && (s.current(i) == nil || s.current(i).state != ready) {
+			p.start(s, v, i)
+		}
+	}
+}
+
+// settle is how long the scheduler gets to use devices that have become free.
+const settle = 20 * time.Second
+
+// mayYield says whether the devices that were given up last are free, and the
+// scheduler had time to use them.
+func (p *planner) mayYield() bool {
+	if p.draining() {
+		return false
+	}
+	r := &p.rollout
+	if r.YieldTime != nil && r.FreedTime == nil {
+		r.FreedTime = new(metav1.NewTime(p.seen.Now.Truncate(time.Second)))
+	}
+	if r.FreedTime == nil {
+		return true
+	}
+	left := r.FreedTime.Add(settle).Sub(p.seen.Now)
+	if left > 0 {
+		p.again(left)
+	}
+	return left <= 0
+}
+
+// draining says whether an older instance still holds devices that it gives up. A
+// pod that is past its grace period is on a lost node and frees nothing.
+func (p *planner) draining() bool {
+	held := false
+	for _, s := range p.roles() {
+		for _, g := range s.groups {
+			for _, pod := range g.pods {
+				if g.state != ended || g.revision == s.hash || pod.DeletionTimestamp == nil {
+					continue
+				}
+				if left := pod.DeletionTimestamp.Add(settle).Sub(p.seen.Now); left > 0 {
+					held = true
+					p.again(left)
+				}
+			}
+		}
+	}
+	return held
+}
+
+// yield gives up devices for the new set: of what doesn't serve, all; else one
+// prefill and one decode instance, the last of each.
+func (p *planner) yield() {
+	const why = "the new set needs its devices"
+	p.rollout = v1alpha1.RolloutStatus{YieldTime: new(metav1.NewTime(p.seen.Now.Truncate(time.Second)))}
+	idle := false
+	for _, s := range p.roles() {
+		for _, g := range s.groups {
+			if g.alive() && g.revision != s.hash && g.state != ready {
+				p.retire(s, g, v1alpha1.ReasonSuperseded, why)
+				idle = true
+			}
+		}
+	}
+	if idle {
+		return
+	}
+	for _, s := range p.roles() {
+		var last *group
+		for _, g := range s.groups {
+			if g.alive() && g.revision != s.hash && (last == nil || g.replica > last.replica) {
+				last = g
+			}
+		}
+		if last != nil {
+			p.retire(s, last, v1alpha1.ReasonSuperseded, fmt.Sprintf("%s, and no others are free", why))
+		}
+	}
+}

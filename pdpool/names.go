@@ -1,0 +1,40 @@
+package pdpool
+
+import (
+	"fmt"
+
+	"github.com/pdpool/pdpool/kvlayout"
+)
+
+// MaxNameLength is the longest name of a pool. The rest of the 63 characters that
+// a host name may have is for what stands behind it in the name of a pod.
+const MaxNameLength = 30
+
+// Bounds of what is in a pod's name; the CRD has the same ones for replicas and
+// data parallel degrees.
+const (
+	maxReplicas = 256
+	maxPods     = 1024
+	// maxAttempts is far beyond what back-off permits; then counting starts anew.
+	maxAttempts = 10_000
+)
+
+// podName is <pool>-<role>-<revision>-<replica>-<attempt>-<pod>. The attempt is in
+// it since a pod on a dead node stays, and keeps its name, until the node is gone.
+func podName(pool string, role kvlayout.Role, revision string, replica, attempt, pod int) string {
+	return fmt.Sprintf("%s-%s-%s-%d-%d-%d", pool, role, revision, replica, attempt, pod)
+}
+
+// revisionName is the name of a ControllerRevision; role may be the router.
+func revisionName(pool, role, revision string) string {
+	return fmt.Sprintf("%s-%s-%s", pool, role, revision)
+}
+
+// membersName is the headless Service that gives engine pods their host names.
+func membersName(pool string) string { return pool + "-members" }
+
+// routerName is the router's Deployment, Service, ServiceAccount and RoleBinding.
+func routerName(pool string) string { return pool + "-router" }
+
+// routersName is the headless Service by which agents find every router.
+func routersName(pool string) string { return pool + "-routers" }

@@ -1,0 +1,206 @@
+package pdpool
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pdpool/pdpool/api/v1alpha1"
+	"github.com/pdpool/pdpool/engine"
+	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/transferagent/agentconfig"
+)
+
+// Rules is the catalog: the layout rules of kvlayout, and after them those on the
+// rest of a pool.
+func Rules() []kvlayout.RuleInfo {
+	rule := func(id string, scope kvlayout.Scope, s kvlayout.Severity, description, reason string) kvlayout.RuleInfo {
+		return kvlayout.RuleInfo{ID: id, Scope: scope, Severity: s, Description: description, Reason: reason}
+	}
+	return append(kvlayout.Rules(),
+		rule("pool-name", kvlayout.PairScope, kvlayout.Refuse, "the pool's name is a short DNS label", reasonName),
+		rule("ports-overlap", kvlayout.SideScope, kvlayout.Refuse, "with the engine's own connector, the ranks of a pod fit into its ports", reasonPorts),
+		rule("mover-unavailable", kvlayout.PairScope, kvlayout.Refuse, "engine, mode, mover and backend are ones that this version can run", reasonMover),
+		rule("backend-host", kvlayout.PairScope, kvlayout.Refuse, "with a backend within a host, a prefill and a decode instance fit on one", reasonHost),
+		rule("args-owned", kvlayout.SideScope, kvlayout.Refuse, "arguments and environment hold nothing that fields of the pool stand for", reasonArgs),
+		rule("template-owned", kvlayout.SideScope, kvlayout.Refuse, "a template holds only known fields that the operator leaves to the user", reasonTemplate),
+		rule("gpus-resources", kvlayout.SideScope, kvlayout.Refuse, "GPUs come from the layout", reasonGPUs),
+		rule("fixed-field", kvlayout.PairScope, kvlayout.Refuse, "model.name and engine.type stay while replicas exist",
+			"clients and instances rely on them"),
+		rule("generation-change", kvlayout.PairScope, kvlayout.Warn, "old and new instances may pair",
+			"else a whole new set of instances comes up beside the old one"),
+	)
+}
+
+const (
+	reasonName     = "the names of pods, which have at most 63 characters, begin with it"
+	reasonPorts    = "each rank binds its own port behind a base, and a pod has a block of them"
+	reasonMover    = "this version has no way to run it"
+	reasonHost     = "the bytes never leave the host, so both instances have to be on it"
+	reasonArgs     = "the operator renders it, and of a repeated flag the last one would win in silence"
+	reasonTemplate = "the operator has to rely on it"
+	reasonGPUs     = "a container gets exactly as many devices as its layout has ranks"
+)
+
+var poolName = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
+
+func checkName(pool *v1alpha1.PDPool) []kvlayout.Problem {
+	name := pool.Name
+	if name == "" && pool.GenerateName != "" {
+		name = pool.GenerateName + "xxxxx" // what the server appends
+	}
+	switch {
+	case len(name) > MaxNameLength:
+		return []kvlayout.Problem{refuse("pool-name", "metadata.name",
+			fmt.Sprintf("the name %q has %d characters, allowed are %d", name, len(name), MaxNameLength), reasonName, "choose a shorter name")}
+	case !poolName.MatchString(name):
+		return []kvlayout.Problem{refuse("pool-name", "metadata.name",
+			fmt.Sprintf("the name %q does not match %s", name, poolName), reasonName,
+			"begin with a letter, and use lower-case letters, digits and inner dashes only")}
+	}
+	return nil
+}
+
+// checkSplit holds that each pod fits the parts of this version: a tensor parallel
+// group lies in one pod, and the ranks of a stock engine have the ports of a block.
+func checkSplit(r *Resolved) []kvlayout.Problem {
+	var out []kvlayout.Problem
+	for _, role := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
+		l := r.Side(role).Layout
+		f := string(role) + ".layout.tp"
+		if l.TP > r.DevicesPerNode {
+			out = append(out, refuse("gpus-per-pod", f,
+				fmt.Sprintf("a tensor parallel group of %s needs %d GPUs, and a node has %d", role, l.TP, r.DevicesPerNode),
+				"all ranks of a tensor parallel group are in one pod, and a pod runs on one node",
+				fmt.Sprintf("set %s to at most %d, or gpu.devicesPerNode to what the nodes have", f, r.DevicesPerNode)))
+		}
+		if n := l.TP + l.DPLocal - 1; r.Mover == kvlayout.MoverEngine && n > ranksPerPod {
+			out = append(out, refuse("ports-overlap", f,
+				fmt.Sprintf("the ranks of a %s pod bind %d ports behind each base, and %d are between the bases", role, n, ranksPerPod),
+				reasonPorts, fmt.Sprintf("set %s or %s.layout.dpLocal lower, so that tp + dpLocal is at most %d", f, role, ranksPerPod+1)))
+		}
+	}
+	return out
+}
+
+// checkMover holds what this version can't run yet.
+func checkMover(pool *v1alpha1.PDPool, r *Resolved) []kvlayout.Problem {
+	var out []kvlayout.Problem
+	missing := func(field, message, reason, fix string) {
+		out = append(out, refuse("mover-unavailable", field, message, reason, fix))
+	}
+	if r.Engine == kvlayout.SGLang {
+		missing("engine.type", "engine SGLang can't be run", reasonMover, "set engine.type to vLLM or Simulator")
+		return out
+	}
+	if r.Engine == kvlayout.Simulator && !r.HasGeometry {
+		out = append(out, refuse("model-geometry", "model.geometry", fmt.Sprintf("the KV geometry of %s is not known", r.Model),
+			"the Simulator has no model to read it from", "set model.geometry"))
+	}
+	if r.Mode == kvlayout.Read {
+		missing("transfer.mode", "transfer mode Read can't be run", reasonMover, "set transfer.mode to Write")
+	}
+	switch {
+	case r.Engine == kvlayout.VLLM && r.Mover == kvlayout.MoverAgent:
+		missing("transfer.mover", "vLLM can't be run with mover Agent ("+r.MoverReason+")",
+			"it takes a connector plugin in the engine's image, which this version does not have", fixForEngineMover(r))
+	case r.Engine == kvlayout.Simulator && pool.Spec.Transfer.Mover == v1alpha1.MoverEngine:
+		missing("transfer.mover", "the Simulator can't be run with mover Engine", "it has no connector of its own", "set transfer.mover to Agent or Auto")
+	}
+	return append(out, checkBackend(r)...)
+}
+
+// fixForEngineMover is what to change so that the engine's own connector serves
+// the pair: what the first rule against it says.
+func fixForEngineMover(r *Resolved) string {
+	pair := r.Pair()
+	pair.Mover = kvlayout.MoverAgent
+	withAgent := kvlayout.Compatible(pair)
+	pair.Mover = kvlayout.MoverEngine
+	for _, p := range kvlayout.Compatible(pair) {
+		same := func(o kvlayout.Problem) bool { return o.Rule == p.Rule && o.Field == p.Field }
+		if p.Severity == kvlayout.Refuse && !slices.ContainsFunc(withAgent, same) {
+			return p.Fix + " (rule " + p.Rule + "), or engine.type to Simulator to try the layout"
+		}
+	}
+	return "set transfer.mover to Engine"
+}
+
+func checkBackend(r *Resolved) []kvlayout.Problem {
+	var out []kvlayout.Problem
+	wrong := func(message, fix string) {
+		out = append(out, refuse("mover-unavailable", "transfer.backend", message, "each mover has its own ways for the bytes", fix))
+	}
+	agents := r.Backend == agentconfig.TCP || r.Backend == agentconfig.SharedMemory
+	switch {
+	case r.Mover == kvlayout.MoverAgent && !agents:
+		wrong(fmt.Sprintf("backend %s can't be run with mover Agent", r.Backend), "set transfer.backend to TCP or SharedMemory")
+	case r.Mover == kvlayout.MoverEngine && agents:
+		wrong(fmt.Sprintf("backend %s can't be run with mover Engine", r.Backend), "set transfer.backend to RDMA or XGMI")
+	}
+	if r.oneHost() && r.Prefill.Replicas == r.Decode.Replicas && r.Prefill.Replicas > 1 {
+		out = append(out, refuse("mover-unavailable", "transfer.backend",
+			fmt.Sprintf("backend %s can't be run with %d replicas of each role", r.Backend, r.Prefill.Replicas),
+			"this version puts all instances of such a pool on one host", "set prefill.replicas and decode.replicas to 1"))
+	}
+	return out
+}
+
+// checkHost holds that a cell, one prefill and one decode instance, fits on a host.
+func checkHost(r *Resolved) []kvlayout.Problem {
+	if !r.oneHost() {
+		return nil
+	}
+	var out []kvlayout.Problem
+	if p, d := r.Prefill.Replicas, r.Decode.Replicas; p != d {
+		out = append(out, refuse("backend-host", "decode.replicas",
+			fmt.Sprintf("backend %s has %d prefill and %d decode replicas", r.Backend, p, d), reasonHost+", one of each",
+			fmt.Sprintf("set decode.replicas to %d", p)))
+	}
+	need := r.Prefill.Pods*r.Prefill.GPUs + r.Decode.Pods*r.Decode.GPUs
+	if need > r.DevicesPerNode {
+		out = append(out, refuse("backend-host", "transfer.backend",
+			fmt.Sprintf("a prefill and a decode instance need %d GPUs, and a node has %d", need, r.DevicesPerNode), reasonHost,
+			"set transfer.backend to Auto, or lower tp and dp"))
+	}
+	return out
+}
+
+// checkArgs holds that a user's arguments and variables are the user's to set.
+func checkArgs(spec *v1alpha1.PDPoolSpec) []kvlayout.Problem {
+	out := ownedIn("engine.args", "engine.env", spec.Engine.Args, spec.Engine.Env, "")
+	for _, role := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
+		rs := roleSpec(spec, role)
+		out = append(out, ownedIn(string(role)+".args", string(role)+".env", rs.Args, rs.Env, role)...)
+		if rs.Template == nil {
+			continue
+		}
+		path, args, env := engineAt(rs.Template.Raw)
+		path = string(role) + ".template." + path
+		out = append(out, ownedIn(path+".args", path+".env", args, env, role)...)
+	}
+	return out
+}
+
+func ownedIn(argsPath, envPath string, args []string, env []corev1.EnvVar, role kvlayout.Role) []kvlayout.Problem {
+	names := make([]string, 0, len(env))
+	for _, e := range env {
+		names = append(names, e.Name)
+	}
+	var out []kvlayout.Problem
+	for _, o := range engine.Owned(args, names) {
+		path, what := argsPath, "the flag"
+		if o.Env {
+			path, what = envPath, "the variable"
+		}
+		message := fmt.Sprintf("%s %s is the operator's", what, o.Spelled)
+		if strings.TrimLeft(o.Spelled, "-") != o.Name {
+			message = fmt.Sprintf("%s %s (%s) is the operator's", what, o.Spelled, o.Name)
+		}
+		out = append(out, refuse("args-owned", fmt.Sprintf("%s[%d]", path, o.Index), message, reasonArgs, o.Fix(role)))
+	}
+	return out
+}

@@ -1,0 +1,272 @@
+package pdpool
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pdpool/pdpool/api/v1alpha1"
+	"github.com/pdpool/pdpool/kvlayout"
+)
+
+// mode is how replicas get from older revisions to the one that the spec asks for.
+type mode string
+
+const (
+	// plain: there are no older ones.
+	plain mode = "plain"
+	// hold: the revision can't be made, or can't serve; what exists stays.
+	hold mode = "hold"
+	// rolling: old and new instances may pair, so that they are replaced one at a
+	// time, decode first.
+	rolling mode = "rolling"
+	// generation: they may not, so that a whole new set comes up beside the old one.
+	generation mode = "generation"
+)
+
+// roll decides which replicas to make and which to remove.
+func (p *planner) roll() {
+	for _, s := range p.roles() {
+		p.scaleDown(s)
+		p.complete(s)
+	}
+	p.mode = p.chooseMode()
+	if p.mode == rolling || p.mode == generation {
+		for _, s := range p.roles() {
+			p.dropSuperseded(s)
+		}
+	}
+	switch p.mode {
+	case plain:
+		p.fill(p.decode)
+		p.fill(p.prefill)
+	case hold:
+		for _, s := range p.roles() {
+			p.recoverOlder(s)
+			p.recoverBegun(s)
+		}
+	case rolling:
+		if p.rollRole(p.decode) {
+			p.rollRole(p.prefill)
+		} else {
+			p.fill(p.prefill)
+			p.recoverOlder(p.prefill)
+		}
+	case generation:
+		p.changeGeneration()
+	}
+}
+
+func (p *planner) chooseMode() mode {
+	older := p.hasOlder(p.prefill) || p.hasOlder(p.decode)
+	switch {
+	case p.prefill.now == nil || p.decode.now == nil:
+		return hold
+	case !older:
+		return plain
+	case kvlayout.Refused(p.problems):
+		// What serves is not given up for what can't.
+		return hold
+	case p.mayMix():
+		return rolling
+	}
+	return generation
+}
+
+// hasOlder says whether a wanted replica exists, or has served and was lost, in
+// another revision.
+func (p *planner) hasOlder(s *roleState) bool {
+	for i := range s.replicas() {
+		if len(s.older(i)) > 0 || s.lost(i) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// lost is the older revision in which a replica has served, where no group of that
+// revision lives.
+func (s *roleState) lost(replica int) *revision {
+	for i := range s.book.entries {
+		e := &s.book.entries[i]
+		if value(e.Replica) != replica || e.Revision == s.hash || e.ReadyTime == nil || s.living(e.Revision, replica) {
+			continue
+		}
+		if v := s.revision(e.Revision); v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+func (s *roleState) living(revision string, replica int) bool {
+	for _, g := range s.groups {
+		if g.alive() && g.revision == revision && g.replica == replica {
+			return true
+		}
+	}
+	return false
+}
+
+// inUse are the older revisions that live or may come back.
+func (s *roleState) inUse() []*revision {
+	var out []*revision
+	for i := range s.all {
+		v := &s.all[i]
+		if v.hash == s.hash {
+			continue
+		}
+		for r := range s.replicas() {
+			if s.living(v.hash, r) || s.book.served(v.hash, r) {
+				out = append(out, v)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// mayMix says whether every older instance may pair with every new one of the
+// other role.
+func (p *planner) mayMix() bool {
+	for _, v := range p.prefill.inUse() {
+		if !p.mayPair(v, p.decode.now) {
+			return false
+		}
+	}
+	for _, v := range p.decode.inUse() {
+		if !p.mayPair(p.prefill.now, v) {
+			return false
+		}
+	}
+	return true
+}
+
+// mayPair says whether instances of two recorded revisions may exchange KV cache.
+// Equal pairing keys mean that engine, model, mover and mode are equal.
+func (p *planner) mayPair(prefill, decode *revision) bool {
+	a, b := &prefill.record.Agent, &decode.record.Agent
+	if a.Pairing != b.Pairing {
+		return false
+	}
+	pair := p.resolved.Pair()
+	pair.Engine, pair.Mover, pair.Mode = a.Engine, a.Mover, a.Mode
+	pair.Prefill.Layout, pair.Prefill.BlockSize, pair.Prefill.KVType = a.Layout, a.Block, a.KVType
+	pair.Decode.Layout, pair.Decode.BlockSize, pair.Decode.KVType = b.Layout, b.Block, b.KVType
+	return !kvlayout.Refused(kvlayout.Compatible(pair))
+}
+
+// scaleDown removes replicas beyond the number wanted.
+func (p *planner) scaleDown(s *roleState) {
+	for _, g := range s.groups {
+		if g.alive() && g.replica >= s.replicas() {
+			p.retire(s, g, v1alpha1.ReasonRemoving, "it is beyond the replicas wanted")
+		}
+	}
+}
+
+// complete creates the pods that a group lacks still.
+func (p *planner) complete(s *roleState) {
+	for _, g := range s.groups {
+		v := s.revision(g.revision)
+		block, ok := g.block()
+		if g.state != partial || v == nil || !ok {
+			continue
+		}
+		for i := range g.size {
+			if !g.has(i) {
+				p.createPod(v, g.replica, g.attempt, i, block)
+			}
+		}
+	}
+}
+
+// dropSuperseded removes instances of older revisions that have never served:
+// nothing is lost with them.
+func (p *planner) dropSuperseded(s *roleState) {
+	for _, g := range s.groups {
+		if g.alive() && g.revision != s.hash && !s.book.served(g.revision, g.replica) {
+			p.retire(s, g, v1alpha1.ReasonSuperseded, "its revision was replaced before it was ready")
+		}
+	}
+}
+
+// fill makes the replicas that do not exist in any revision.
+func (p *planner) fill(s *roleState) {
+	for i := range s.replicas() {
+		if s.current(i) == nil && len(s.older(i)) == 0 && s.lost(i) == nil {
+			p.start(s, s.now, i)
+		}
+	}
+}
+
+// recoverOlder makes replicas anew that served in an older revision and were lost
+// in the middle of a roll-out, in that revision.
+func (p *planner) recoverOlder(s *roleState) {
+	for i := range s.replicas() {
+		if v := s.lost(i); v != nil && s.current(i) == nil {
+			p.start(s, v, i)
+		}
+	}
+}
+
+// recoverBegun makes replicas anew that have ended in the revision that the spec
+// asks for.
+func (p *planner) recoverBegun(s *roleState) {
+	for i := range s.replicas() {
+		if s.now != nil && s.current(i) == nil && len(s.older(i)) == 0 && s.book.find(s.hash, i) != nil {
+			p.start(s, s.now, i)
+		}
+	}
+}
+
+// start makes the next attempt at a replica, when its back-off is over.
+func (p *planner) start(s *roleState, v *revision, replica int) {
+	if left := s.book.wait(v.hash, replica, p.seen.Now); left > 0 {
+		e := s.book.find(v.hash, replica)
+		p.again(left)
+		p.note(Waiting, v1alpha1.ReasonBackOff, fmt.Sprintf("%s %d has failed %d times in a row and is started again in %d s: %s",
+			s.role, replica, value(e.Failures), int(left.Seconds()), e.Reason))
+		return
+	}
+	attempt := s.nextAttempt(v.hash, replica)
+	block := p.ports.take()
+	for i := range v.record.Agent.Pods {
+		p.createPod(v, replica, attempt, i, block)
+	}
+	if attempt > 0 {
+		p.note(Progressing, v1alpha1.ReasonRecovering, fmt.Sprintf("%s %d is started for attempt %d", s.role, replica, attempt))
+	}
+}
+
+// nextAttempt is one above the highest attempt that pods or the status know of.
+func (s *roleState) nextAttempt(revision string, replica int) int {
+	next := 0
+	if e := s.book.find(revision, replica); e != nil {
+		next = value(e.NextAttempt)
+	}
+	for _, g := range s.groups {
+		if g.revision == revision && g.replica == replica {
+			next = max(next, g.attempt+1)
+		}
+	}
+	return next
+}
+
+func (p *planner) createPod(v *revision, replica, attempt, index, block int) {
+	pod, err := v.pod(p.pool, replica, attempt, index, block)
+	if err != nil {
+		p.note(Blocked, v1alpha1.ReasonInvalidSpec, err.Error())
+		return
+	}
+	p.create(pod)
+	p.note(Progressing, v1alpha1.ReasonCreating, fmt.Sprintf("pod %s is created", pod.Name))
+}
+
+// retire removes an instance for good: it is not made anew in its revision.
+func (p *planner) retire(s *roleState, g *group, reason, why string) {
+	p.event(corev1.EventTypeNormal, reason, fmt.Sprintf("%s of revision %s is removed: %s", g, g.revision, why))
+	p.note(Progressing, v1alpha1.ReasonRemoving, fmt.Sprintf("%s of revision %s is removed", g, g.revision))
+	p.remove(g)
+	s.book.drop(g.revision, g.replica)
+}

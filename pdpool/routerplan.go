@@ -1,0 +1,118 @@
+package pdpool
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/pdpool/pdpool/api/v1alpha1"
+)
+
+// recordRouter keeps the router's revision, as record does for the engines.
+func (p *planner) recordRouter() {
+	if !p.resolved.Router.Builtin {
+		p.dropRouterRevisions("")
+		return
+	}
+	hash := routerRevision(p.pool.Spec.Router)
+	for i := range p.seen.ControllerRevisions {
+		c := &p.seen.ControllerRevisions[i]
+		var rec routerRecord
+		if c.Labels[v1alpha1.LabelRole] == v1alpha1.RoleRouter && c.Labels[v1alpha1.LabelRevision] == hash &&
+			json.Unmarshal(c.Data.Raw, &rec) == nil && rec.Version == recordVersion {
+			p.router = &rec
+			p.dropRouterRevisions(hash)
+			return
+		}
+	}
+	p.create(controllerRevision(p.pool, v1alpha1.RoleRouter, hash, "", p.number, p.resolved.newRouterRecord(p.pool)))
+	p.note(Progressing, v1alpha1.ReasonCreating, fmt.Sprintf("revision %s of the router is recorded", hash))
+}
+
+// dropRouterRevisions deletes the router's revisions but one. The Deployment has a
+// history of its own.
+func (p *planner) dropRouterRevisions(keep string) {
+	for i := range p.seen.ControllerRevisions {
+		c := &p.seen.ControllerRevisions[i]
+		if c.Labels[v1alpha1.LabelRole] == v1alpha1.RoleRouter && c.Labels[v1alpha1.LabelRevision] != keep && c.DeletionTimestamp == nil {
+			p.plan.Delete = append(p.plan.Delete, c)
+		}
+	}
+}
+
+// applyChildren brings everything but pods in line, and removes what a router
+// needed that is not wanted any more.
+func (p *planner) applyChildren() {
+	wanted := map[string]bool{}
+	for _, o := range p.wantedChildren() {
+		key := childKey(o)
+		wanted[key] = true
+		live := p.live(key)
+		switch {
+		case live == nil:
+			p.plan.Apply = append(p.plan.Apply, o)
+			p.note(Progressing, v1alpha1.ReasonCreating, key+" is created")
+		case live.GetDeletionTimestamp() != nil:
+			p.note(Waiting, v1alpha1.ReasonRemoving, key+" is being deleted and made anew then")
+		case !asApplied(live, o):
+			o.SetUID(live.GetUID())
+			p.plan.Apply = append(p.plan.Apply, o)
+		}
+	}
+	if p.resolved.Router.Builtin {
+		return
+	}
+	for _, o := range p.children() {
+		if !wanted[childKey(o)] && o.GetDeletionTimestamp() == nil {
+			p.plan.Delete = append(p.plan.Delete, o)
+		}
+	}
+}
+
+// wantedChildren leaves out the router's Deployment until its revision is recorded.
+func (p *planner) wantedChildren() []Object {
+	if p.router == nil {
+		return p.resolved.applied(p.pool)
+	}
+	return append(p.resolved.applied(p.pool), p.resolved.deployment(p.pool, *p.router))
+}
+
+// children are all observed children that are applied.
+func (p *planner) children() []Object {
+	var out []Object
+	for i := range p.seen.Services {
+		out = append(out, &p.seen.Services[i])
+	}
+	for i := range p.seen.ServiceAccounts {
+		out = append(out, &p.seen.ServiceAccounts[i])
+	}
+	for i := range p.seen.RoleBindings {
+		out = append(out, &p.seen.RoleBindings[i])
+	}
+	for i := range p.seen.Deployments {
+		out = append(out, &p.seen.Deployments[i])
+	}
+	return out
+}
+
+func (p *planner) live(key string) Object {
+	for _, o := range p.children() {
+		if childKey(o) == key {
+			return o
+		}
+	}
+	return nil
+}
+
+// childKey names a child: its Go type tells kinds apart, since objects that a
+// typed client read have no kind.
+func childKey(o Object) string { return fmt.Sprintf("%T %s", o, o.GetName()) }
+
+// routerReady is the number of router pods that exist and that are ready.
+func (p *planner) routerReady() (exist, isReady int) {
+	for i := range p.seen.Deployments {
+		if d := &p.seen.Deployments[i]; d.Name == routerName(p.pool.Name) {
+			return int(d.Status.Replicas), int(d.Status.ReadyReplicas)
+		}
+	}
+	return 0, 0
+}

@@ -1,0 +1,245 @@
+package pdpool
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/pdpool/pdpool/api/v1alpha1"
+	"github.com/pdpool/pdpool/kvlayout"
+)
+
+// maxTemplate bounds a user's template, in bytes of JSON.
+const maxTemplate = 64 << 10
+
+// decoderVersion is the Kubernetes version whose pods the decoder knows.
+const decoderVersion = "1.37"
+
+func checkTemplates(spec *v1alpha1.PDPoolSpec, r *Resolved) []kvlayout.Problem {
+	var out []kvlayout.Problem
+	for _, role := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
+		rs := roleSpec(spec, role)
+		if rs.Template == nil || len(rs.Template.Raw) == 0 {
+			continue
+		}
+		c := templateCheck{root: string(role) + ".template", role: role, gpu: r.GPUResource}
+		c.check(rs.Template.Raw)
+		out = append(out, c.problems...)
+	}
+	return out
+}
+
+// templateCheck looks for what a template may not hold.
+type templateCheck struct {
+	root     string
+	role     kvlayout.Role
+	gpu      string
+	problems []kvlayout.Problem
+}
+
+func (c *templateCheck) owned(path, message, fix string) {
+	f := c.root
+	if path != "" {
+		f += "." + path
+	}
+	c.problems = append(c.problems, refuse("template-owned", f, message, reasonTemplate, fix))
+}
+
+func (c *templateCheck) check(raw []byte) {
+	if len(raw) > maxTemplate {
+		c.owned("", fmt.Sprintf("the template has %d bytes, allowed are %d", len(raw), maxTemplate), "shorten it")
+		return
+	}
+	var tree map[string]any
+	if err := json.Unmarshal(raw, &tree); err != nil {
+		c.owned("", "the template is no object", "write metadata and spec as in a pod")
+		return
+	}
+	var t corev1.PodTemplateSpec
+	strict, err := kjson.UnmarshalStrict(raw, &t)
+	if err != nil {
+		c.owned("", fmt.Sprintf("the template is no part of a pod: %v", err), "write it as in a pod of Kubernetes "+decoderVersion)
+		return
+	}
+	for _, e := range strict {
+		c.owned("", fmt.Sprintf("the template has what a pod of Kubernetes %s has not: %v", decoderVersion, e), "correct or remove it")
+	}
+	c.directives("", tree)
+	c.metadata(tree)
+	spec, _ := tree["spec"].(map[string]any)
+	c.fields("spec", spec, podFields)
+	c.containers(t.Spec)
+	c.volumes(t.Spec.Volumes)
+}
+
+// podFields are fields of a pod that are not the user's, with the reason or the
+// field to use.
+var podFields = map[string]string{
+	"restartPolicy":                 "remove it: a replica is recreated as a whole",
+	"hostname":                      "remove it: it is the pod's name",
+	"subdomain":                     "remove it: it is the Service of the pool's members",
+	"nodeName":                      "use nodeSelector or affinity",
+	"schedulingGroup":               "remove it: the operator decides what is scheduled together",
+	"hostNetwork":                   "remove it: this version runs on the pod network",
+	"terminationGracePeriodSeconds": "use transfer.drainTimeoutSeconds",
+	"enableServiceLinks":            "remove it: a Service named vllm would set VLLM_PORT",
+}
+
+// fields refuses keys of a map.
+func (c *templateCheck) fields(path string, m map[string]any, owned map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		if fix, ok := owned[key]; ok {
+			c.owned(path+"."+key, "the template sets "+path+"."+key, fix)
+		}
+	}
+}
+
+// directives refuses what would make the merge remove things.
+func (c *templateCheck) directives(path string, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			inner := key
+			if path != "" {
+				inner = path + "." + key
+			}
+			if strings.HasPrefix(key, "$") {
+				c.owned(inner, "the template holds the merge directive "+key, "remove it: a template only adds and replaces")
+				continue
+			}
+			if v[key] == nil {
+				c.owned(inner, "the template sets "+inner+" to null, which would remove it", "remove the line or give it a value")
+				continue
+			}
+			c.directives(inner, v[key])
+		}
+	case []any:
+		for i, e := range v {
+			c.directives(fmt.Sprintf("%s[%d]", path, i), e)
+		}
+	}
+}
+
+func (c *templateCheck) metadata(tree map[string]any) {
+	meta, _ := tree["metadata"].(map[string]any)
+	for _, key := range slices.Sorted(maps.Keys(meta)) {
+		if key != "labels" && key != "annotations" {
+			c.owned("metadata."+key, "the template sets metadata."+key, "remove it: only labels and annotations are the user's")
+			continue
+		}
+		names, _ := meta[key].(map[string]any)
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			domain, _, _ := strings.Cut(name, "/")
+			if domain == v1alpha1.GroupVersion.Group || name == v1alpha1.LabelManagedBy || name == v1alpha1.LabelComponent {
+				c.owned("metadata."+key, fmt.Sprintf("the template sets %s %s", strings.TrimSuffix(key, "s"), name), "remove it: the operator finds pods by it")
+			}
+		}
+	}
+}
+
+// Fields of our containers that are not the user's.
+var (
+	agentFields = map[string]string{
+		"command":        "remove it: the agent's image has its own",
+		"args":           "remove it: the agent is configured by fields of transfer",
+		"ports":          "remove it: the operator chooses the ports of a pod",
+		"startupProbe":   "remove it: the order of start depends on it",
+		"readinessProbe": "remove it: requests are routed by it",
+		"livenessProbe":  "remove it: it would cut live transfers",
+		"restartPolicy":  "remove it: the agent runs beside the engine",
+		"lifecycle":      "remove it: the agent ends after the engine",
+	}
+	engineFields = map[string]string{
+		"command":   "use args",
+		"image":     "use image of the role, or engine.image",
+		"lifecycle": "remove it: a pod drains its transfers before it stops",
+	}
+)
+
+func (c *templateCheck) containers(spec corev1.PodSpec) {
+	for i := range spec.InitContainers {
+		c.container(fmt.Sprintf("spec.initContainers[%d]", i), &spec.InitContainers[i], v1alpha1.ContainerAgent, agentFields)
+	}
+	for i := range spec.Containers {
+		c.container(fmt.Sprintf("spec.containers[%d]", i), &spec.Containers[i], v1alpha1.ContainerEngine, engineFields)
+	}
+}
+
+// container checks one container; ours is the one of that list that the operator
+// renders.
+func (c *templateCheck) container(path string, k *corev1.Container, ours string, owned map[string]string) {
+	switch {
+	case k.Name == ours:
+		tree, _ := decode(encode(k)).(map[string]any)
+		c.fields(path, tree, owned)
+	case k.Name == v1alpha1.ContainerAgent || k.Name == v1alpha1.ContainerEngine:
+		c.owned(path+".name", fmt.Sprintf("%s is named %s", path, k.Name), "the engine is in containers, the agent in initContainers: choose another name or move it")
+	}
+	if k.Name == v1alpha1.ContainerAgent {
+		for i, e := range k.Env {
+			if strings.HasPrefix(e.Name, "PDPOOL_") {
+				c.owned(fmt.Sprintf("%s.env[%d]", path, i), "the template sets "+e.Name+" of the agent", "remove it: it is configured by fields of transfer")
+			}
+		}
+	}
+	c.problems = append(c.problems, gpusIn(c.root+"."+path+".resources", k.Resources, c.gpu, c.role)...)
+}
+
+func (c *templateCheck) volumes(volumes []corev1.Volume) {
+	for i, v := range volumes {
+		if v.Name == volumeDoor || v.Name == volumeShared {
+			c.owned(fmt.Sprintf("spec.volumes[%d]", i), "the template has a volume named "+v.Name, "choose another name")
+		}
+	}
+}
+
+// checkGPUs holds that devices come from the layout alone.
+func checkGPUs(spec *v1alpha1.PDPoolSpec, r *Resolved) []kvlayout.Problem {
+	var out []kvlayout.Problem
+	for _, role := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
+		out = append(out, gpusIn(string(role)+".resources", roleSpec(spec, role).Resources, r.GPUResource, role)...)
+	}
+	return out
+}
+
+// amdGPU matches the names that AMD's device plugin has for whole and partitioned devices.
+var amdGPU = regexp.MustCompile(`^amd\.com/(gpu|[a-z]+_nps[0-9]+)$`)
+
+func gpusIn(path string, res corev1.ResourceRequirements, gpu string, role kvlayout.Role) []kvlayout.Problem {
+	var out []kvlayout.Problem
+	look := func(kind string, list corev1.ResourceList) {
+		for _, name := range slices.Sorted(maps.Keys(list)) {
+			if string(name) != gpu && !amdGPU.MatchString(string(name)) {
+				continue
+			}
+			n := list[name]
+			out = append(out, refuse("gpus-resources", path+"."+kind,
+				fmt.Sprintf("%s.%s asks for %s %s", path, kind, n.String(), name), reasonGPUs,
+				fmt.Sprintf("remove it and use %s.layout, and gpu.resourceName for the kind of device", role)))
+		}
+	}
+	look("limits", res.Limits)
+	look("requests", res.Requests)
+	return out
+}
+
+// engineAt is where a template has the engine's container, as a path in it, with
+// the container's arguments and environment.
+func engineAt(raw []byte) (path string, args []string, env []corev1.EnvVar) {
+	var t corev1.PodTemplateSpec
+	if json.Unmarshal(raw, &t) != nil {
+		return "", nil, nil
+	}
+	for i := range t.Spec.Containers {
+		if k := &t.Spec.Containers[i]; k.Name == v1alpha1.ContainerEngine {
+			return fmt.Sprintf("spec.containers[%d]", i), k.Args, k.Env
+		}
+	}
+	return "", nil, nil
+}
