@@ -149,13 +149,17 @@ gpus() {
   k delete pod gpu9 --now >/dev/null
 }
 
+# gang NAME FILE: pods of the label gang=NAME wait while gpu4 runs, and start together.
 gang() {
-  k apply -f testdata/gang.yaml >/dev/null
-  check "a gang that does not fit waits whole" "minCount" k get podgroup gang -o 'jsonpath={.status.conditions[*].message}'
-  [[ -z $(k get pods -l gang=gang -o 'jsonpath={.items[*].spec.nodeName}') ]] || fail "a part of the gang was placed"
+  local name=$1 file=$2
+  k apply -f "$file" >/dev/null
+  check "$name waits whole while a part does not fit" "Pending Pending" k get pods -l "gang=$name" -o 'jsonpath={.items[*].status.phase}'
+  sleep 3
+  [[ -z $(k get pods -l "gang=$name" -o 'jsonpath={.items[*].spec.nodeName}') ]] || fail "a part of $name was placed"
+  check "which its condition says" "Unschedulable" k get podgroups -o 'jsonpath={.items[*].status.conditions[*].reason}'
   k delete pod gpu4 --now >/dev/null
-  check "it starts when there is room" "Running Running" k get pods -l gang=gang -o 'jsonpath={.items[*].status.phase}'
-  k delete --now -f testdata/gang.yaml >/dev/null
+  check "$name starts when there is room" "Running Running" k get pods -l "gang=$name" -o 'jsonpath={.items[*].status.phase}'
+  k delete --now -f "$file" >/dev/null
 }
 
 allocatable() { k get node "$1" -o 'jsonpath={.status.allocatable.amd\.com/gpu} of {.status.capacity.amd\.com/gpu}'; }
@@ -198,7 +202,11 @@ k apply -f testdata/smoke.yaml >/dev/null
 network
 host_path
 gpus
-gang
+gang gang testdata/gang.yaml
+k apply -f testdata/smoke.yaml >/dev/null # gpu4 again
+k delete pod gpu9 --now >/dev/null
+k wait --for=condition=Ready pod/gpu4 --timeout=60s >/dev/null
+gang pool-0 testdata/composite.yaml
 webhook
 health
 node_failure

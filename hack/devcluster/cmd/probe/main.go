@@ -41,7 +41,9 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(strings.TrimRight(text, "\n"))
+	if text = strings.TrimRight(text, "\n"); text != "" {
+		fmt.Println(text)
+	}
 	return nil
 }
 

@@ -49,7 +49,14 @@ func (a *app) up(cmd *cobra.Command, config cluster.Config) error {
 		return err
 	}
 	c := cluster.Named(root, a.name)
-	err = c.CheckRunning(config)
+	want := config
+	if !cmd.Flags().Changed("nodes") {
+		want.Nodes = cluster.AnyNumber
+	}
+	if !cmd.Flags().Changed("gpus") {
+		want.GPUs = cluster.AnyNumber
+	}
+	err = c.CheckRunning(want)
 	if err == nil {
 		err = a.start(cmd, c, config)
 	}
@@ -90,13 +97,13 @@ func (a *app) downCommand() *cobra.Command {
 		Use:   "down",
 		Short: "End the cluster and remove all that is left of it",
 		Args:  exactly(),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			root, err := a.root(true)
 			if err != nil {
 				return err
 			}
 			start := time.Now()
-			found, err := cluster.Named(root, a.name).Down(printf)
+			found, err := cluster.Named(root, a.name).Down(cmd.Context(), printf)
 			if err != nil {
 				return err
 			}

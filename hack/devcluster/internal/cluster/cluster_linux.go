@@ -8,6 +8,7 @@
 package cluster
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -154,8 +155,8 @@ func (c *Cluster) nodePID(n int) (pid int, ok bool, err error) {
 	return 0, false, nil
 }
 
-// lock waits until no other process starts or stops a cluster.
-func lock(root string, printf func(string, ...any)) (unlock func(), err error) {
+// lock waits until no other process starts or stops a cluster, or ctx ends.
+func lock(ctx context.Context, root string, printf func(string, ...any)) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Join(root, "state"), 0o755); err != nil {
 		return nil, fmt.Errorf("cannot make the state folder: %w", err)
 	}
@@ -163,18 +164,23 @@ func lock(root string, printf func(string, ...any)) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		printf("waiting for another up or down to end")
-		for errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, syscall.EINTR) {
-			time.Sleep(100 * time.Millisecond)
-			err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	for waited := false; ; waited = true {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			return nil, errors.Join(err, f.Close())
+		}
+		if !waited {
+			printf("waiting for another up or down to end")
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(errors.New("interrupted while another up or down runs"), f.Close())
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return func() { _ = f.Close() }, nil
 }
 
 // others lists the other clusters of which there is a state.
@@ -188,8 +194,8 @@ func (c *Cluster) others() ([]string, error) {
 
 // Down ends the cluster and removes all that is left of it; found says whether there
 // was something. It needs no record, so it also works after a crash.
-func (c *Cluster) Down(printf func(string, ...any)) (found bool, err error) {
-	unlock, err := lock(c.root, printf)
+func (c *Cluster) Down(ctx context.Context, printf func(string, ...any)) (found bool, err error) {
+	unlock, err := lock(ctx, c.root, printf)
 	if err != nil {
 		return false, err
 	}

@@ -48,8 +48,11 @@ func listen(port int) (*net.TCPListener, error) {
 	return l.(*net.TCPListener), nil
 }
 
-// CheckRunning returns ErrRunning when the cluster runs with this configuration, and
-// another error when it runs with another one.
+// AnyNumber stands for a number of nodes or GPUs that the caller does not care for.
+const AnyNumber = -1
+
+// CheckRunning returns ErrRunning when the cluster runs as it is wanted, and another
+// error when it runs with another number of nodes or GPUs.
 func (c *Cluster) CheckRunning(want Config) error {
 	if !c.running() {
 		return nil
@@ -60,7 +63,8 @@ func (c *Cluster) CheckRunning(want Config) error {
 	if err := c.load(); err != nil {
 		return err
 	}
-	if c.Nodes != want.Nodes || c.GPUs != want.GPUs {
+	differs := func(has, want int) bool { return want != AnyNumber && want != has }
+	if differs(c.Nodes, want.Nodes) || differs(c.GPUs, want.GPUs) {
 		return fmt.Errorf("the cluster %s is running already with %s and %s on each: run down --name %s first to change that",
 			c.name, Count(c.Nodes, "node"), Count(c.GPUs, "GPU"), c.name)
 	}
@@ -71,7 +75,7 @@ func (c *Cluster) CheckRunning(want Config) error {
 // can be allocated. It removes what an earlier one of that name left behind, and all
 // of this one when it fails or ctx ends.
 func (c *Cluster) Up(ctx context.Context, config Config, entry string, printf func(string, ...any)) error {
-	unlock, err := lock(c.root, printf)
+	unlock, err := lock(ctx, c.root, printf)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Path is the PATH of everything that runs in a cluster.
@@ -69,6 +70,7 @@ func InstallPackages(ctx context.Context, progress io.Writer) error {
 	for _, args := range [][]string{{"update", "-q"}, install} {
 		cmd := exec.CommandContext(ctx, "apt-get", args...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // dpkg ends its step
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("cannot install the Debian packages %s: apt-get %s: %w\n%s", names, args[0], err, Tail(string(out), 10))
 		}
