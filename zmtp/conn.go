@@ -151,7 +151,7 @@ func (c *conn) readMessage() ([][]byte, error) {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, errorf(SlowSender, "message not complete after %v", c.o.Message)
 		case err != nil:
-			return nil, received(err)
+			return nil, received(unexpected(err))
 		case flags&flagCommand != 0:
 			if err := c.command(body); err != nil {
 				return nil, err

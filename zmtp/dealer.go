@@ -76,6 +76,8 @@ func (d *Dealer) Send(ctx context.Context, frames ...[]byte) error {
 	select {
 	case <-d.conn.done:
 		return d.conn.err
+	case <-ctx.Done():
+		return fmt.Errorf("send: %w", ctx.Err())
 	default:
 	}
 	select {
