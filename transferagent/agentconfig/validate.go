@@ -120,8 +120,8 @@ func (p *problems) place(l kvlayout.Layout, dpStart, pod, pods int) {
 	if l.TP%l.DCP != 0 {
 		p.add("layout.dcp is %d, which does not divide layout.tp %d", l.DCP, l.TP)
 	}
-	if dpStart < 0 || dpStart+l.DPLocal > l.DP {
-		p.add("dpStart is %d, but ranks %d to %d are not all within layout.dp %d", dpStart, dpStart, dpStart+l.DPLocal-1, l.DP)
+	if dpStart < 0 || dpStart > l.DP-l.DPLocal {
+		p.add("dpStart is %d, but with layout.dpLocal %d it must be 0 to %d for layout.dp %d", dpStart, l.DPLocal, l.DP-l.DPLocal, l.DP)
 	}
 }
 
@@ -153,6 +153,7 @@ func (c *Config) validateEngine(p *problems) {
 	oneOf(p, "backend", c.Backend, RDMA, XGMI)
 	if len(c.Routers) > maxRouters {
 		p.add("routers has %d entries, the limit is %d", len(c.Routers), maxRouters)
+		return
 	}
 	for i, r := range c.Routers {
 		if !validAddress(r) {
