@@ -29,11 +29,11 @@ func (d *Decode) engineGone(now time.Time, ev EngineGone) error {
 }
 
 // loseConn ends the transfers of the connection's data parallel rank: a prompt is
-// of use only with all ranks.
+// of use only with all ranks. Workers have no part in it before receive.
 func (d *Decode) loseConn(now time.Time, c Conn) {
 	d.engine.gone(c)
 	for _, t := range byAge(d.transfers) {
-		if t.dp != c.DP {
+		if t.dp != c.DP || (c.Kind == kvproto.Worker && t.receive == nil) {
 			continue
 		}
 		t.lost[c] = struct{}{}

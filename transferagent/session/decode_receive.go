@@ -37,6 +37,9 @@ func (d *Decode) receive(now time.Time, c Conn, m kvproto.Receive) error {
 		return wrongf(Duplicate, "transfer %q was asked for before", m.Transfer)
 	}
 	t.receive, t.peer = &m, from
+	for _, c := range d.down(t.dp) {
+		t.lost[c] = struct{}{}
+	}
 	d.machine.peer(now, from)
 	if why := d.checkReceive(t, &m); why != nil {
 		t.receive.Blocks = nil

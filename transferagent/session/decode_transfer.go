@@ -26,7 +26,7 @@ type decodeTransfer struct {
 	failure  *ending // why decode ends it itself
 	cause    *ending // what went wrong first, here or at a writer
 	aborted  bool
-	lost     map[Conn]struct{} // connections that went down during the transfer
+	lost     map[Conn]struct{} // connections that have no part in it, being newer than theirs
 	released bool              // prefill was told
 	revoking bool
 	revoked  bool
@@ -44,10 +44,6 @@ type inflow struct {
 
 func (d *Decode) begin(now time.Time, id string, dp int) *decodeTransfer {
 	t := &decodeTransfer{id: id, seq: d.nextSeq(), dp: dp, started: now, lost: map[Conn]struct{}{}}
-	for _, c := range d.down(dp) {
-		t.lost[c] = struct{}{}
-		t.fail(d.workerLost(dp, c.TP))
-	}
 	d.transfers[id] = t
 	return t
 }

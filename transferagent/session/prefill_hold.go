@@ -28,6 +28,11 @@ func (p *Prefill) hold(now time.Time, c Conn, m kvproto.Hold) error {
 		return wrongf(Duplicate, "blocks of transfer %q were held before", m.Transfer)
 	}
 	t.hold, t.heldAt = &m, now
+	// A worker that came back since takes part from here on, if only to be told.
+	t.lost = map[Conn]struct{}{}
+	for _, c := range p.down(t.dp) {
+		t.lost[c] = struct{}{}
+	}
 	if n := len(m.Blocks); n > p.cfg.Limits.Blocks {
 		t.hold.Blocks = nil
 		t.fail(endingf(RuleBlocksLimit, "%d blocks are held, a transfer may have %d", n, p.cfg.Limits.Blocks))

@@ -65,7 +65,10 @@ func (p *Prefill) workerOf(now time.Time, c Conn, m kvproto.Message, id string) 
 	}
 	w := t.writers[c.TP]
 	if w.lost {
-		return nil, nil, wrongf(NoConnection, "transfer %q began before the connection of worker tp %d", id, c.TP)
+		// What it had computed on the connection before is gone; it is told the end.
+		t.touched = true
+		delete(t.lost, c)
+		return nil, nil, nil
 	}
 	return t, w, nil
 }

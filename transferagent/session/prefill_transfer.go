@@ -33,7 +33,7 @@ type prefillTransfer struct {
 	cause     *ending // what went wrong first, in the whole or in a flow
 	aborted   bool
 	released  bool              // by decode
-	lost      map[Conn]struct{} // connections that went down during the transfer
+	lost      map[Conn]struct{} // connections that have no part in it, being newer than theirs
 	inflight  int               // copy orders without an answer
 	firstCopy time.Time
 }
