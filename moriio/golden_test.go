@@ -62,7 +62,8 @@ func TestGolden(t *testing.T) {
 		},
 		{
 			"layer map", "82a26c3091c401aaa26c3192c401bbc401cc",
-			moriio.LayerMap{{Name: "l0", Pieces: [][]byte{{0xaa}}}, {Name: "l1", Pieces: [][]byte{{0xbb}, {0xcc}}}}, parseLayerMap,
+			moriio.LayerMap{{Name: "l0", Pieces: [][]byte{{0xaa}}}, {Name: "l1", Pieces: [][]byte{{0xbb}, {0xcc}}}},
+			parseLayerMap,
 		},
 		{
 			"remote_blocks", "85" + remote + "930506ccc8ab6465636f64655f72616e6b00" + remoteType,

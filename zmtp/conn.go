@@ -93,7 +93,7 @@ func handshakeError(ctx context.Context, err error) error {
 }
 
 func (c *conn) greet(own, wanted string, listens bool) error {
-	hello := appendGreeting(nil)
+	hello := greeting()
 	if !listens {
 		if _, err := c.nc.Write(hello); err != nil {
 			return unexpected(err)

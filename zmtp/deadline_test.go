@@ -63,7 +63,7 @@ func serving(t *testing.T, o Options, handle Handler, do func(p *pipes, r *Route
 // handshaken writes a DEALER's handshake on a raw end and reads the Router's.
 func handshaken(t *testing.T, c net.Conn) {
 	t.Helper()
-	go func() { _, _ = c.Write(appendReady(appendGreeting(nil), dealer)) }()
+	go func() { _, _ = c.Write(appendReady(greeting(), dealer)) }()
 	if _, err := io.ReadFull(c, make([]byte, greetingLength+len(appendReady(nil, router)))); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func ignore(*Peer, [][]byte) {}
 
 func TestHandshakeTimeout(t *testing.T) {
 	for name, text := range map[string][]byte{
-		"silent": nil, "signature": signature, "greeting": appendGreeting(nil), "half a READY": appendReady(appendGreeting(nil), dealer)[:80],
+		"silent": nil, "signature": signature, "greeting": greeting(), "half a READY": appendReady(greeting(), dealer)[:80],
 	} {
 		t.Run(name, func(t *testing.T) {
 			serving(t, Options{Handshake: 7 * time.Second}, ignore, func(p *pipes, r *Router) {
@@ -202,7 +202,7 @@ func TestDealerDeadlines(t *testing.T) {
 		if err := errors.Join(err, <-shaken); err != nil {
 			t.Fatal(err)
 		}
-		defer d.Close()
+		defer func() { _ = d.Close() }()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := d.Receive(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -233,7 +233,7 @@ func TestDealerDeadlines(t *testing.T) {
 func TestDialDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
-		defer far.Close()
+		defer func() { _ = far.Close() }()
 		go func() { _, _ = io.Copy(io.Discard, far) }()
 		started := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)

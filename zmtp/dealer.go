@@ -141,7 +141,7 @@ func (d *Dealer) Err() error {
 }
 
 // Close ends the connection and waits for its goroutines. What Send has returned
-// for is still delivered.
+// for is still delivered, unless the peer has sent more than was received.
 func (d *Dealer) Close() error {
 	d.conn.close(ErrClosed)
 	d.ends.Wait()

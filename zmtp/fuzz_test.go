@@ -26,12 +26,12 @@ func wire(frames ...[]byte) []byte { return bytes.Join(encode(frames), nil) }
 // Whatever a peer sends: no panic, every error has a reason, every message is
 // within the limits, and written again it is the same.
 func FuzzConnection(f *testing.F) {
-	hello := appendReady(appendGreeting(nil), dealer)
+	hello := appendReady(greeting(), dealer)
 	f.Add(hello)
 	f.Add(append(bytes.Clone(hello), wire([]byte("get_meta_msg"))...))
 	f.Add(append(bytes.Clone(hello), wire(nil, bytes.Repeat([]byte{1}, 300))...))
 	f.Add(append(bytes.Clone(hello), appendCommand(nil, "PING", []byte{0, 1, 2})...))
-	f.Add(append(appendGreeting(nil), appendCommand(nil, "ERROR", []byte{1, 'x'})...))
+	f.Add(append(greeting(), appendCommand(nil, "ERROR", []byte{1, 'x'})...))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	o := Options{MaxFrame: 400, MaxMessage: 500, MaxFrames: 4}.withDefaults()
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -28,13 +28,13 @@ const (
 // frame length of 1 to a peer that speaks ZMTP 1.0.
 var signature = []byte{0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f}
 
-// appendGreeting appends the greeting of version 3.1 with the mechanism NULL.
-func appendGreeting(b []byte) []byte {
-	start := len(b)
-	b = append(b, signature...)
-	b = append(b, 3, 1)
-	b = append(b, "NULL"...)
-	return append(b, make([]byte, greetingLength-(len(b)-start))...)
+// greeting is that of version 3.1 with the mechanism NULL.
+func greeting() []byte {
+	b := make([]byte, greetingLength)
+	n := copy(b, signature)
+	n += copy(b[n:], []byte{3, 1})
+	copy(b[n:], "NULL")
+	return b
 }
 
 // readSignature reads the first bytes of a peer, and no more of it than is needed
@@ -96,8 +96,7 @@ func appendProperty(b []byte, name string, value []byte) []byte {
 func readReady(r *bufio.Reader, wanted string) (identity []byte, err error) {
 	flags, body, err := readFrame(r, maxReady)
 	if err != nil {
-		var e *Error
-		if errors.As(err, &e) {
+		if e, ok := errors.AsType[*Error](err); ok {
 			return nil, errorf(BadHandshake, "no READY: %w", e.err)
 		}
 		return nil, unexpected(err)

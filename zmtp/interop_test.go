@@ -171,20 +171,14 @@ func libzmqRouter(t *testing.T, mode string) (addr string, stop func() error) {
 func TestDealerTalksToLibzmqRouter(t *testing.T) {
 	addr, stop := libzmqRouter(t, "heartbeat")
 	d := dial(t, addr, zmtp.Options{})
-	if frames := ask(t, d, "get_meta_msg"); len(frames) != 2 || len(frames[0]) != 0 || string(frames[1]) != "metadata" {
-		t.Errorf("handshake answered by %q", frames)
-	}
-	if frames := receive(t, d); len(frames) != 2 || string(frames[1]) != strings.Repeat("layers", 50_000) {
-		t.Errorf("handshake goes on with %.100q", frames)
-	}
+	wantAnswer(t, ask(t, d, "get_meta_msg"), "metadata")
+	wantAnswer(t, receive(t, d), strings.Repeat("layers", 50_000))
 	if frames := ask(t, d, "identity"); len(frames) != 2 || len(frames[1]) != 5 || frames[1][0] != 0 {
 		t.Errorf("libzmq calls us %x, not by an invented name", frames)
 	}
 	for i := range 2000 {
 		text := strings.Repeat(fmt.Sprint(i), i)
-		if frames := ask(t, d, "", text, ""); len(frames) != 2 || string(frames[1]) != text {
-			t.Fatalf("message %d answered by %.100q", i, frames)
-		}
+		wantAnswer(t, ask(t, d, "", text, ""), text)
 	}
 	select {
 	case <-d.Done():
@@ -197,6 +191,13 @@ func TestDealerTalksToLibzmqRouter(t *testing.T) {
 	within(t, d.Done())
 	if d.Err() == nil {
 		t.Error("the connection ended without an error")
+	}
+}
+
+func wantAnswer(t *testing.T, frames [][]byte, payload string) {
+	t.Helper()
+	if len(frames) != 2 || len(frames[0]) != 0 || string(frames[1]) != payload {
+		t.Fatalf("answered by %d frames %.100q, want an empty one and %.100q", len(frames), frames, payload)
 	}
 }
 

@@ -167,14 +167,14 @@ func TestBytesOnTheWire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	sent := make(chan string, 1)
 	go func() {
 		c, err := l.Accept()
 		if err != nil {
 			return
 		}
-		defer c.Close()
+		defer func() { _ = c.Close() }()
 		_, _ = io.WriteString(c, want[:len(greeting)+len(ready)])
 		got := make([]byte, len(greeting)+len(ready)+4)
 		_, _ = io.ReadFull(c, got)

@@ -97,6 +97,7 @@ func (c *Config) Validate() error {
 		c.validateAgent(&p)
 	case kvlayout.MoverEngine:
 		c.validateEngine(&p)
+	case kvlayout.MoverAuto: // not a mover here; said above
 	}
 	p.ports(c.ranges())
 	return p.err()

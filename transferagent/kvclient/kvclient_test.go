@@ -122,25 +122,36 @@ func TestConversation(t *testing.T) {
 	if _, err := f.WriteString("rows"); err != nil {
 		t.Fatal(err)
 	}
+	// The agent gets the memory though this end closes it at once.
 	if err := errors.Join(c.SendMemory(4, f), c.Send(kvproto.Ready{})); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	m, got, err := far.ReadWithin(patience)
-	if err != nil || m != (kvproto.Memory{Bytes: 4}) {
-		t.Fatalf("agent reads %v, %v", m, err)
-	}
-	defer got.Close()
-	b := make([]byte, 4)
-	if _, err := got.ReadAt(b, 0); err != nil || string(b) != "rows" {
-		t.Errorf("memory holds %q, %v", b, err)
-	}
+	wantMemory(t, far, "rows")
 	if m, _, err := far.ReadWithin(patience); err != nil || m != (kvproto.Ready{}) {
 		t.Errorf("agent reads %v, %v", m, err)
 	}
+}
 
+func wantMemory(t *testing.T, far *kvconn.Conn, content string) {
+	t.Helper()
+	m, f, err := far.ReadWithin(patience)
+	if err != nil || m != (kvproto.Memory{Bytes: int64(len(content))}) {
+		t.Fatalf("agent reads %v, %v", m, err)
+	}
+	defer func() { _ = f.Close() }()
+	b := make([]byte, len(content))
+	if _, err := f.ReadAt(b, 0); err != nil || string(b) != content {
+		t.Errorf("memory holds %q, %v", b, err)
+	}
+}
+
+func TestMessagesUntilTheEnd(t *testing.T) {
+	a := newAgent(t, kvproto.Welcome{})
+	c := dial(t, a)
+	far := a.conn(t)
 	want := []kvproto.Message{kvproto.Done{Transfer: "a"}, kvproto.Released{Transfer: "b"}}
 	for _, m := range want {
 		if err := far.Write(m, nil); err != nil {

@@ -27,14 +27,14 @@ func pair(t *testing.T) (near, far *net.UnixConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	if near, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: path}); err != nil {
 		t.Fatal(err)
 	}
 	if far, err = l.AcceptUnix(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { near.Close(); far.Close() })
+	t.Cleanup(func() { _ = near.Close(); _ = far.Close() })
 	return near, far
 }
 
@@ -55,7 +55,7 @@ func memory(t *testing.T, content string) *os.File {
 		t.Fatal(err)
 	}
 	f := os.NewFile(uintptr(fd), "kv")
-	t.Cleanup(func() { f.Close() })
+	t.Cleanup(func() { _ = f.Close() })
 	if _, err := f.WriteString(content); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func wantMemory(t *testing.T, c *kvconn.Conn, bytes int64, content string) {
 	if err != nil || f == nil {
 		t.Fatalf("read %v, %v, %v", m, f, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if m != (kvproto.Memory{Bytes: bytes}) {
 		t.Errorf("read %+v", m)
 	}
@@ -159,13 +159,12 @@ func TestWriteAndRead(t *testing.T) {
 func TestWriteRefusesWhatParseWould(t *testing.T) {
 	a, b := pair(t)
 	near, far := kvconn.New(a), kvconn.New(b)
-	var e *kvproto.Error
 	for _, err := range []error{
 		near.Write(kvproto.Done{}, nil),
 		near.Write(kvproto.Memory{Bytes: 1}, nil),
 		near.Write(kvproto.Ready{}, memory(t, "")),
 	} {
-		if !errors.As(err, &e) {
+		if _, ok := errors.AsType[*kvproto.Error](err); !ok {
 			t.Errorf("error is %v", err)
 		}
 	}

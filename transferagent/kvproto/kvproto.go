@@ -149,20 +149,50 @@ type Refused struct {
 	Text string
 }
 
-// The types on the wire.
-func (Hello) Type() string    { return "hello" }
-func (Welcome) Type() string  { return "welcome" }
-func (Memory) Type() string   { return "memory" }
-func (Region) Type() string   { return "region" }
-func (Ready) Type() string    { return "ready" }
-func (Expect) Type() string   { return "expect" }
-func (Hold) Type() string     { return "hold" }
-func (Save) Type() string     { return "save" }
-func (Sealed) Type() string   { return "sealed" }
-func (Receive) Type() string  { return "receive" }
-func (Abort) Type() string    { return "abort" }
-func (Done) Type() string     { return "done" }
-func (Failed) Type() string   { return "failed" }
-func (Quiet) Type() string    { return "quiet" }
+// Type is "hello" on the wire.
+func (Hello) Type() string { return "hello" }
+
+// Type is "welcome" on the wire.
+func (Welcome) Type() string { return "welcome" }
+
+// Type is "memory" on the wire.
+func (Memory) Type() string { return "memory" }
+
+// Type is "region" on the wire.
+func (Region) Type() string { return "region" }
+
+// Type is "ready" on the wire.
+func (Ready) Type() string { return "ready" }
+
+// Type is "expect" on the wire.
+func (Expect) Type() string { return "expect" }
+
+// Type is "hold" on the wire.
+func (Hold) Type() string { return "hold" }
+
+// Type is "save" on the wire.
+func (Save) Type() string { return "save" }
+
+// Type is "sealed" on the wire.
+func (Sealed) Type() string { return "sealed" }
+
+// Type is "receive" on the wire.
+func (Receive) Type() string { return "receive" }
+
+// Type is "abort" on the wire.
+func (Abort) Type() string { return "abort" }
+
+// Type is "done" on the wire.
+func (Done) Type() string { return "done" }
+
+// Type is "failed" on the wire.
+func (Failed) Type() string { return "failed" }
+
+// Type is "quiet" on the wire.
+func (Quiet) Type() string { return "quiet" }
+
+// Type is "released" on the wire.
 func (Released) Type() string { return "released" }
-func (Refused) Type() string  { return "refused" }
+
+// Type is "refused" on the wire.
+func (Refused) Type() string { return "refused" }
