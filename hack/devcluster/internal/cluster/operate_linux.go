@@ -106,6 +106,13 @@ func (c *Cluster) SetHealth(n int, args []string, healthy bool) ([]string, error
 
 // Load imports image archives into every node, on all nodes at once.
 func (c *Cluster) Load(ctx context.Context, archives []string) error {
+	for _, archive := range archives {
+		f, err := os.Open(archive)
+		if err != nil {
+			return fmt.Errorf("cannot read the image: %w", err)
+		}
+		_ = f.Close()
+	}
 	results := make(chan error)
 	for n := 1; n <= c.Nodes; n++ {
 		go func() { results <- c.loadNode(ctx, n, archives) }()

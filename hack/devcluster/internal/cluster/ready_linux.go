@@ -94,10 +94,18 @@ func (c *Cluster) waitSteps(ctx context.Context, ended <-chan error, printf func
 	return nil
 }
 
-// crashes counts the ends of parts that the supervisor logged.
+// crashes counts the ends of parts that the supervisor and the nodes logged.
 func (c *Cluster) crashes() int {
-	b, _ := os.ReadFile(c.path("logs", "supervisor.log"))
-	return bytes.Count(b, []byte(" ended: "))
+	count := 0
+	for n := 0; n <= c.Nodes; n++ {
+		log := nodeName(n)
+		if n == 0 {
+			log = "supervisor"
+		}
+		b, _ := os.ReadFile(c.path("logs", log+".log"))
+		count += bytes.Count(b, []byte(" ended: "))
+	}
+	return count
 }
 
 func (c *Cluster) logTails(names []string) string {

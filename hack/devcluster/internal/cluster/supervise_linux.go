@@ -170,6 +170,5 @@ func (c *Cluster) runNode(r *reaper.Reaper, n int) error {
 	if err != nil {
 		return errors.Join(err, syscall.Kill(pid, syscall.SIGKILL))
 	}
-	status := <-ended
-	return fmt.Errorf("ended: exit code %d, signal %d", status.ExitStatus(), status.Signal())
+	return fmt.Errorf("it ended: %s", reaper.Describe(<-ended))
 }

@@ -102,12 +102,19 @@ func (r *Reaper) Keep(name string, argv ...string) {
 			if err != nil {
 				Logf("%s: %v", name, err)
 			} else {
-				status := <-ended
-				Logf("%s ended: exit code %d, signal %d", name, status.ExitStatus(), status.Signal())
+				Logf("%s ended: %s", name, Describe(<-ended))
 			}
 			time.Sleep(restartDelay)
 		}
 	}()
+}
+
+// Describe says how a process ended.
+func Describe(status syscall.WaitStatus) string {
+	if status.Signaled() {
+		return "signal " + status.Signal().String()
+	}
+	return fmt.Sprintf("exit code %d", status.ExitStatus())
 }
 
 // Logf writes a line with the time to standard error.
