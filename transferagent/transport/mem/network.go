@@ -16,7 +16,7 @@ import (
 	"github.com/pdpool/pdpool/transferagent/transport"
 )
 
-// ErrDropped: the network lost the batch, some of its bytes may have arrived.
+// ErrDropped says that the network lost the batch; some of its bytes may have arrived.
 var ErrDropped = errors.New("batch was dropped by the simulated network")
 
 // DefaultStall is how long a batch may stay on a frozen link before its session
@@ -109,7 +109,7 @@ func (n *Network) linkLocked(from, to string) *link {
 
 func hash(s string) uint64 {
 	h := fnv.New64a()
-	h.Write([]byte(s)) //nolint:errcheck // a hash never fails
+	h.Write([]byte(s))
 	return h.Sum64()
 }
 

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrOverlap: two registrations would share bytes.
+// ErrOverlap says that two registrations would share bytes.
 var ErrOverlap = errors.New("memory overlaps memory that is registered already")
 
 // Identity tells files apart whatever descriptor they came by.

@@ -3,7 +3,6 @@
 package shm
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"time"
@@ -95,7 +94,8 @@ func (s *session) handle(m message, file *os.File) error {
 		s.send(message{kind: withdrawn, memory: m.memory}, false)
 		return nil
 	case revoke:
-		return s.stop(m.flow.Transfer)
+		s.stop(m.flow.Transfer)
+		return nil
 	default:
 		return fmt.Errorf("a reader sent a message of kind %d: %w", m.kind, errMessage)
 	}
@@ -144,15 +144,16 @@ func (s *session) answered(m message, file *os.File) error {
 // adopt maps memory of the peer. A peer whose memory is refused is told that
 // it was let go of.
 func (s *session) adopt(m message, file *os.File) (*regions.Region, error) {
-	err := error(memory.ErrNotMemory)
-	if file != nil {
-		var b []byte
-		if b, err = memory.MapSealed(file, m.bytes); err == nil {
-			return regions.New(m.memory, transport.Memory{Bytes: b}), nil
-		}
+	if file == nil {
+		s.send(message{kind: withdrawn, memory: m.memory}, false)
+		return nil, fmt.Errorf("no descriptor came: %w", memory.ErrNotMemory)
 	}
-	s.send(message{kind: withdrawn, memory: m.memory}, false)
-	return nil, err
+	b, err := memory.MapSealed(file, m.bytes)
+	if err != nil {
+		s.send(message{kind: withdrawn, memory: m.memory}, false)
+		return nil, err
+	}
+	return regions.New(m.memory, transport.Memory{Bytes: b}), nil
 }
 
 func (s *session) acknowledged(m message) error {
@@ -186,15 +187,10 @@ func (s *session) unmap(r *regions.Region) {
 }
 
 // stop tells the peer when nothing is copied for a transfer any more.
-func (s *session) stop(transfer string) error {
+func (s *session) stop(transfer string) {
 	s.mu.Lock()
 	delete(s.granted, transfer)
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), s.mover.options.Withdrawal)
-	defer cancel()
-	if err := s.gate.Revoke(ctx, transfer); err != nil {
-		return fmt.Errorf("stop transfer %q: %w", transfer, err)
-	}
+	<-s.gate.Shut(transfer) // workers leave after their portion
 	s.send(message{kind: revoked, flow: transport.Flow{Transfer: transfer}}, false)
-	return nil
 }

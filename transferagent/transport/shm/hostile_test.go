@@ -36,7 +36,7 @@ func newMover(t *testing.T, dir, name string, o Options) *Mover {
 
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "shm")
+	dir, err := os.MkdirTemp("", "shm") //nolint:usetesting // socket paths are limited, and t.TempDir is long
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func reader(t *testing.T, dir string, serve func(*net.UnixConn)) []byte {
 		l.Close() //nolint:errcheck // the test is over
 		<-ended
 	})
-	return address{name: "fake"}.append(nil)
+	return address{name: "fake"}.bytes()
 }
 
 // hear reads a message and answers with another.
@@ -340,61 +340,6 @@ func TestReaderHostile(t *testing.T) {
 	}
 }
 
-func TestSockets(t *testing.T) {
-	dir := shortDir(t)
-	long := filepath.Join(dir, strings.Repeat("d", 100))
-	if _, err := New(long, "m", Options{}); !errors.Is(err, ErrPathTooLong) {
-		t.Errorf("long path: %v, want ErrPathTooLong", err)
-	}
-	for _, name := range []string{"", ".", "..", "a/b", "a\x00"} {
-		if _, err := New(dir, name, Options{}); err == nil {
-			t.Errorf("name %q was taken", name)
-		}
-	}
-	plain := filepath.Join(dir, "plain")
-	if err := os.WriteFile(plain, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := New(dir, "plain", Options{}); !errors.Is(err, ErrInUse) {
-		t.Errorf("a file in the way: %v, want ErrInUse", err)
-	}
-	deep := filepath.Join(dir, "x", "y")
-	m := newMover(t, deep, "m", Options{})
-	for path, want := range map[string]os.FileMode{deep: 0o770, m.Socket(): 0o660} {
-		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
-			t.Errorf("%s has mode %v, want %v (%v)", path, info.Mode().Perm(), want, err)
-		}
-	}
-	if _, err := New(deep, "m", Options{}); !errors.Is(err, ErrInUse) {
-		t.Errorf("socket of a live mover: %v, want ErrInUse", err)
-	}
-	works(t, m)
-}
-
-// TestStaleSocketIsReplaced: a killed process leaves its socket behind. The new
-// mover there refuses the old one's address.
-func TestStaleSocketIsReplaced(t *testing.T) {
-	dir := shortDir(t)
-	l, err := net.ListenUnix(network, &net.UnixAddr{Name: filepath.Join(dir, "m"), Net: network})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.SetUnlinkOnClose(false)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	m := newMover(t, dir, "m", Options{})
-	works(t, m)
-	if _, err := m.Dial(t.Context(), "", address{name: "m"}.append(nil)); !errors.Is(err, transport.ErrStale) {
-		t.Errorf("%v, want ErrStale", err)
-	}
-	for _, name := range []string{"../m", "/etc/passwd", ".."} {
-		if _, err := m.Dial(t.Context(), "", address{name: name}.append(nil)); !errors.Is(err, transport.ErrAddress) {
-			t.Errorf("name %q in an address: %v, want ErrAddress", name, err)
-		}
-	}
-}
-
 // TestRegisterRefuses memory that a peer could not map, or would share.
 func TestRegisterRefuses(t *testing.T) {
 	m := newMover(t, shortDir(t), "m", Options{})
@@ -430,26 +375,4 @@ func TestOptionsRefused(t *testing.T) {
 			t.Errorf("%+v was taken", o)
 		}
 	}
-}
-
-func FuzzMessage(f *testing.F) {
-	f.Add(message{kind: record, memory: 3, seq: 9, bytes: 77, flow: transport.Flow{
-		Transfer: "t", Writer: transport.Rank{DP: 1, TP: 2}, Reader: transport.Rank{DP: -1, TP: 4},
-	}}.append(nil))
-	f.Add(message{kind: hello, flow: transport.Flow{Transfer: strings.Repeat("x", tokenSize)}}.append(nil))
-	f.Add(address{name: "m"}.append(nil))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if m, err := parse(b); err == nil {
-			given := bytes.Clone(b)
-			copy(given[12:16], []byte{0, 0, 0, 0}) // not used
-			if again := m.append(nil); !bytes.Equal(again, given) {
-				t.Fatalf("read %x, written %x", given, again)
-			}
-		}
-		if a, err := parseAddress(b); err == nil {
-			if strings.ContainsAny(a.name, "/\x00") || !bytes.Equal(a.append(nil), b) {
-				t.Fatalf("address %x", b)
-			}
-		}
-	})
 }

@@ -23,10 +23,10 @@ const (
 	network = "unixpacket"
 )
 
-// ErrPathTooLong: the kernel takes socket paths of at most 107 bytes.
+// ErrPathTooLong says that the kernel, which takes 107 bytes, would not take the path of a socket.
 var ErrPathTooLong = errors.New("socket path is too long")
 
-// ErrInUse: another process listens at the socket.
+// ErrInUse says that another process listens at the socket, or a file is in its way.
 var ErrInUse = errors.New("socket is in use")
 
 func checkName(name string) error {

@@ -122,21 +122,37 @@ func (p *pool) next(jobs []job) int {
 		}
 		p.more.Wait()
 	}
-	first := p.queue[0]
-	chosen := []*flight{first}
-	for _, f := range p.queue[1:min(look, len(p.queue))] {
-		if len(chosen) < abreast && f.source == first.source && f.left.Interleaves(&first.left) {
-			chosen = append(chosen, f)
-		}
-	}
+	chosen, most := p.choose()
 	for i, f := range chosen {
 		jobs[i].flight = f
-		jobs[i].copies = f.left.Next(jobs[i].copies[:0], portion/int64(len(chosen)), pieces)
+		jobs[i].copies = f.left.Next(jobs[i].copies[:0], portion/int64(len(chosen)), most)
 		f.owed++
 		f.session.copying.Add(1)
 	}
 	p.queue = slices.DeleteFunc(p.queue, func(f *flight) bool { return f.left.Over() })
 	return len(chosen)
+}
+
+// choose gives the oldest flight and those that go through the same part of its
+// source, if they are at the same place. Those that lag behind come first, and
+// most copies bring them up to the next one.
+func (p *pool) choose() (chosen []*flight, most int) {
+	first := p.queue[0]
+	furthest, next := 0, -pieces
+	for _, f := range p.queue[:min(look, len(p.queue))] {
+		lag, same := f.left.Lag(&first.left)
+		switch {
+		case f != first && (f.source != first.source || !same):
+			continue
+		case lag > furthest:
+			furthest, next, chosen = lag, furthest, append(chosen[:0], f)
+		case lag < furthest:
+			next = max(next, lag)
+		case len(chosen) < abreast:
+			chosen = append(chosen, f)
+		}
+	}
+	return chosen, min(pieces, furthest-next)
 }
 
 // copied takes back a portion and hands the flight to its session with the last.

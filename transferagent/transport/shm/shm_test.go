@@ -31,7 +31,7 @@ func mover(t *testing.T, dir, name string, o shm.Options) *shm.Mover {
 // socketDir is shorter than t.TempDir: socket paths are limited.
 func socketDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "shm")
+	dir, err := os.MkdirTemp("", "shm") //nolint:usetesting // socket paths are limited, and t.TempDir is long
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -187,8 +187,8 @@ type address struct {
 	token [tokenSize]byte
 }
 
-func (a address) append(b []byte) []byte {
-	return append(append(append(b, addressMagic...), a.token[:]...), a.name...)
+func (a address) bytes() []byte {
+	return append(append([]byte(addressMagic), a.token[:]...), a.name...)
 }
 
 func parseAddress(b []byte) (address, error) {

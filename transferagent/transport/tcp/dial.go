@@ -72,7 +72,7 @@ func connect(ctx context.Context, hostport string, t token) (*net.TCPConn, error
 }
 
 func greet(conn *net.TCPConn, t token) error {
-	if _, err := conn.Write(appendHello(nil, t)); err != nil {
+	if _, err := conn.Write(helloBytes(t)); err != nil {
 		return fmt.Errorf("send hello: %w", err)
 	}
 	var b [welcomeSize]byte

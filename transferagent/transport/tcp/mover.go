@@ -106,7 +106,7 @@ func New(listen string, o Options) (*Mover, error) {
 		incoming: map[*net.TCPConn]struct{}{},
 		sessions: map[*session]struct{}{},
 	}
-	rand.Read(m.address.token[:]) //nolint:errcheck // it never fails
+	rand.Read(m.address.token[:])
 	m.serving.Add(1)
 	go m.accept()
 	return m, nil
@@ -130,7 +130,7 @@ func (m *Mover) Revoke(ctx context.Context, transfer string) error {
 }
 
 // Address implements transport.Mover: the port and this incarnation's token.
-func (m *Mover) Address() []byte { return m.address.append(nil) }
+func (m *Mover) Address() []byte { return m.address.bytes() }
 
 // Port is the TCP port that peers dial.
 func (m *Mover) Port() int { return int(m.address.port) }

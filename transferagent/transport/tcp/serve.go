@@ -78,7 +78,7 @@ func (m *Mover) welcome(conn *net.TCPConn) bool {
 		m.drops.Add("stale")
 		answer = statusStale
 	}
-	if _, err := conn.Write(appendWelcome(nil, answer)); err != nil {
+	if _, err := conn.Write(welcomeBytes(answer)); err != nil {
 		return false
 	}
 	return err == nil && answer == statusOK && conn.SetDeadline(time.Time{}) == nil
@@ -183,7 +183,7 @@ func (r *receiver) places(h *header) error {
 func (r *receiver) place(h header) (status, int64, error) {
 	region, err := r.mover.memory.Find(h.target)
 	if err != nil {
-		return statusUnknownMemory, 0, nil //nolint:nilerr // the answer says it
+		return statusUnknownMemory, 0, nil
 	}
 	if !within(r.runs, region.Size()) {
 		return statusBounds, 0, nil

@@ -85,8 +85,8 @@ type token [tokenSize]byte
 
 func (t token) equal(o token) bool { return subtle.ConstantTimeCompare(t[:], o[:]) == 1 }
 
-func appendHello(b []byte, t token) []byte {
-	return append(append(append(b, helloMagic[:]...), version, 0, 0, 0), t[:]...)
+func helloBytes(t token) []byte {
+	return append(append(helloMagic[:], version, 0, 0, 0), t[:]...)
 }
 
 func parseHello(b [helloSize]byte) (token, error) {
@@ -99,8 +99,8 @@ func parseHello(b [helloSize]byte) (token, error) {
 	return token(b[8:]), nil
 }
 
-func appendWelcome(b []byte, s status) []byte {
-	return append(append(b, helloMagic[:]...), version, byte(s), 0, 0)
+func welcomeBytes(s status) []byte {
+	return append(helloMagic[:], version, byte(s), 0, 0)
 }
 
 func parseWelcome(b [welcomeSize]byte) (status, error) {
@@ -174,8 +174,6 @@ type run struct {
 	offset, stride, length int64
 	count                  int64
 }
-
-func (r run) contiguous() bool { return r.count == 1 || r.stride == r.length }
 
 // target gives the place of a copy, as one piece where it has no gaps.
 func target(c kvlayout.Copy) run {
@@ -258,8 +256,8 @@ type address struct {
 	token token
 }
 
-func (a address) append(b []byte) []byte {
-	return append(binary.BigEndian.AppendUint16(append(b, addressMagic...), a.port), a.token[:]...)
+func (a address) bytes() []byte {
+	return append(binary.BigEndian.AppendUint16([]byte(addressMagic), a.port), a.token[:]...)
 }
 
 func parseAddress(b []byte) (address, error) {

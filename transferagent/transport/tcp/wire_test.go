@@ -101,18 +101,18 @@ func FuzzFrame(f *testing.F) {
 }
 
 func FuzzHandshake(f *testing.F) {
-	f.Add(appendHello(nil, token{1}))
-	f.Add(appendWelcome(nil, statusStale))
+	f.Add(helloBytes(token{1}))
+	f.Add(welcomeBytes(statusStale))
 	f.Add(appendAck(nil, ack{statusBounds, 5, 6}))
-	f.Add(address{80, token{2}}.append(nil))
+	f.Add(address{80, token{2}}.bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) >= helloSize {
-			if k, err := parseHello([helloSize]byte(b)); err == nil && !bytes.Equal(appendHello(nil, k)[8:], b[8:helloSize]) {
+			if k, err := parseHello([helloSize]byte(b)); err == nil && !bytes.Equal(helloBytes(k)[8:], b[8:helloSize]) {
 				t.Fatalf("hello %x", b)
 			}
 		}
 		if len(b) >= welcomeSize {
-			if s, err := parseWelcome([welcomeSize]byte(b)); err == nil && !bytes.Equal(appendWelcome(nil, s)[:6], b[:6]) {
+			if s, err := parseWelcome([welcomeSize]byte(b)); err == nil && !bytes.Equal(welcomeBytes(s)[:6], b[:6]) {
 				t.Fatalf("welcome %x", b)
 			}
 		}
@@ -121,7 +121,7 @@ func FuzzHandshake(f *testing.F) {
 				t.Fatalf("ack %x", b)
 			}
 		}
-		if a, err := parseAddress(b); err == nil && !bytes.Equal(a.append(nil), b) {
+		if a, err := parseAddress(b); err == nil && !bytes.Equal(a.bytes(), b) {
 			t.Fatalf("address %x", b)
 		}
 	})

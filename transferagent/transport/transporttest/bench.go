@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/transferagent/transport"
@@ -73,37 +75,89 @@ func dcp(interleave int64) [][]kvlayout.Copy {
 }
 
 // Benchmark measures a mover beside plain copies of the same pieces and raw TCP
-// streams, so that ratios can be read in one run:
+// streams. All contenders take turns in each iteration, and medians are
+// reported, so that their ratios hold on a busy machine too:
 //
-//	memcpy         the pieces copied by one goroutine, target after target
-//	memcpy-source  the same in the order of the source
-//	stream         one TCP connection on loopback, 1 MiB writes, no pieces
-//	gathered       the pieces gathered into 1 MiB writes of one connection
-//	mover          one batch per target, posted at once, until the last is done
+//	memcpy    the pieces copied by one goroutine, target after target
+//	inorder   the same in the order of the source
+//	stream    one TCP connection on loopback, 1 MiB writes, no pieces
+//	gathered  the pieces gathered into 1 MiB writes of one connection
+//	mover     one batch per target, posted at once, until the last is done
+//
+// Metrics are GB/s by contender, and mover/X: the median of the ratios.
 func Benchmark(b *testing.B, movers func(b *testing.B) (a, c transport.Mover, host string)) {
 	for _, p := range patterns() {
 		b.Run(p.name, func(b *testing.B) {
-			src := mapped(b, layers*32*blockBytes)
-			fill(src.Bytes[:1<<20], 1)
-			dst := make([]transport.Memory, len(p.targets))
-			bytes := int64(0)
-			for i := range dst {
-				dst[i] = mapped(b, p.size)
-				bytes += total(p.targets[i])
+			r := &rig{p: p, src: mapped(b, layers*32*blockBytes), bytes: p.bytes()}
+			fill(r.src.Bytes[:1<<20], 1)
+			for range p.targets {
+				r.dst = append(r.dst, mapped(b, p.size))
 			}
-			run := func(name string, f func(b *testing.B)) {
-				b.Run(name, func(b *testing.B) {
-					b.SetBytes(bytes)
-					f(b)
-				})
-			}
-			run("memcpy", func(b *testing.B) { plain(b, src, dst, p) })
-			run("memcpy-source", func(b *testing.B) { inSourceOrder(b, src, dst, p) })
-			run("stream", func(b *testing.B) { stream(b, src.Bytes, dst[0].Bytes, int(bytes), nil) })
-			run("gathered", func(b *testing.B) { stream(b, src.Bytes, dst[0].Bytes, int(bytes), &p) })
-			run("mover", func(b *testing.B) { measure(b, movers, src, dst, p) })
+			r.flat = make([]byte, r.bytes)
+			compare(b, r.bytes, []contender{
+				{"memcpy", r.memcpy},
+				{"inorder", r.inOrder},
+				{"stream", r.stream(b, false)},
+				{"gathered", r.stream(b, true)},
+				{"mover", r.mover(b, movers)},
+			})
 		})
 	}
+}
+
+// contender moves all bytes of a pattern once.
+type contender struct {
+	name string
+	once func()
+}
+
+// compare runs all contenders in turn; the last one is compared with the others.
+func compare(b *testing.B, bytes int64, all []contender) {
+	times := make([][]float64, len(all))
+	for i := range all {
+		all[i].once() // maps, touches, connects
+	}
+	for b.Loop() {
+		for i, c := range all {
+			start := time.Now()
+			c.once()
+			times[i] = append(times[i], time.Since(start).Seconds())
+		}
+	}
+	last := len(all) - 1
+	for i, c := range all {
+		b.ReportMetric(float64(bytes)/median(times[i])/1e9, c.name+"-GB/s")
+		if i < last {
+			ratios := make([]float64, len(times[i]))
+			for k := range ratios {
+				ratios[k] = times[i][k] / times[last][k]
+			}
+			b.ReportMetric(median(ratios), all[last].name+"/"+c.name)
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+func median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	return s[len(s)/2]
+}
+
+// rig is the memory of a pattern.
+type rig struct {
+	p     pattern
+	src   transport.Memory
+	dst   []transport.Memory
+	flat  []byte // where streams end
+	bytes int64
+}
+
+func (p pattern) bytes() int64 {
+	n := int64(0)
+	for _, copies := range p.targets {
+		n += total(copies)
+	}
+	return n
 }
 
 func mapped(b *testing.B, size int) transport.Memory {
@@ -119,69 +173,64 @@ func mapped(b *testing.B, size int) transport.Memory {
 	return transport.Memory{Bytes: m, File: f}
 }
 
-func plain(b *testing.B, src transport.Memory, dst []transport.Memory, p pattern) {
-	for b.Loop() {
-		for i, copies := range p.targets {
-			apply(dst[i].Bytes, src.Bytes, copies)
-		}
+func (r *rig) memcpy() {
+	for i, copies := range r.p.targets {
+		apply(r.dst[i].Bytes, r.src.Bytes, copies)
 	}
 }
 
-// inSourceOrder goes through the copies of all targets at once, row by row.
-func inSourceOrder(b *testing.B, src transport.Memory, dst []transport.Memory, p pattern) {
-	for b.Loop() {
-		for k := range p.targets[0] {
-			for i := range int64(p.targets[0][k].Count) {
-				for t, copies := range p.targets {
-					c := copies[k]
-					s, d := c.Src+i*c.SrcStride, c.Dst+i*c.DstStride
-					copy(dst[t].Bytes[d:d+c.Length], src.Bytes[s:s+c.Length])
-				}
+// inOrder goes through the copies of all targets at once, row by row.
+func (r *rig) inOrder() {
+	for k := range r.p.targets[0] {
+		for i := range int64(r.p.targets[0][k].Count) {
+			for t, copies := range r.p.targets {
+				c := copies[k]
+				s, d := c.Src+i*c.SrcStride, c.Dst+i*c.DstStride
+				copy(r.dst[t].Bytes[d:d+c.Length], r.src.Bytes[s:s+c.Length])
 			}
 		}
 	}
 }
 
-// stream sends n bytes over one connection, gathered from the pieces of p if
-// there is one, and waits for one byte of answer. The bytes arrive flat.
-func stream(b *testing.B, src, dst []byte, n int, p *pattern) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// stream sends the bytes over one connection, gathered from the pieces or
+// flat, and waits for one byte of answer. The bytes arrive flat.
+func (r *rig) stream(b *testing.B, gathered bool) func() {
+	var config net.ListenConfig
+	l, err := config.Listen(b.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // the process ends soon
 	go func() {
 		c, err := l.Accept()
 		if err != nil {
 			return
 		}
-		defer c.Close() //nolint:errcheck // likewise
 		for {
-			for left := n; left > 0; {
-				k := min(left, len(dst))
-				if _, err := io.ReadFull(c, dst[:k]); err != nil {
-					return
-				}
-				left -= k
+			if _, err := io.ReadFull(c, r.flat); err != nil {
+				return
 			}
 			if _, err := c.Write([]byte{1}); err != nil {
 				return
 			}
 		}
 	}()
-	c, err := net.Dial("tcp", l.Addr().String())
+	var dialer net.Dialer
+	c, err := dialer.DialContext(b.Context(), "tcp", l.Addr().String())
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer c.Close() //nolint:errcheck // likewise
+	b.Cleanup(func() {
+		c.Close() //nolint:errcheck // the process ends soon
+		l.Close() //nolint:errcheck // likewise
+	})
 	staging, answer := make([]byte, 0, 1<<20), make([]byte, 1)
-	for b.Loop() {
-		if p == nil {
-			for left := src[:n]; len(left) > 0; left = left[min(1<<20, len(left)):] {
+	return func() {
+		if gathered {
+			r.gather(c, staging)
+		} else {
+			for left := r.src.Bytes[:r.bytes]; len(left) > 0; left = left[min(1<<20, len(left)):] {
 				c.Write(left[:min(1<<20, len(left))]) //nolint:errcheck // the answer would not come
 			}
-		} else {
-			gather(c, staging, src, p)
 		}
 		if _, err := io.ReadFull(c, answer); err != nil {
 			b.Fatal(err)
@@ -189,11 +238,11 @@ func stream(b *testing.B, src, dst []byte, n int, p *pattern) {
 	}
 }
 
-func gather(c net.Conn, staging, src []byte, p *pattern) {
-	for _, copies := range p.targets {
+func (r *rig) gather(c net.Conn, staging []byte) {
+	for _, copies := range r.p.targets {
 		for _, k := range copies {
 			for i := range int64(k.Count) {
-				for left := src[k.Src+i*k.SrcStride:][:k.Length]; len(left) > 0; {
+				for left := r.src.Bytes[k.Src+i*k.SrcStride:][:k.Length]; len(left) > 0; {
 					n := min(len(left), cap(staging)-len(staging))
 					staging, left = append(staging, left[:n]...), left[n:]
 					if len(staging) == cap(staging) {
@@ -207,29 +256,28 @@ func gather(c net.Conn, staging, src []byte, p *pattern) {
 	c.Write(staging) //nolint:errcheck // likewise
 }
 
-func measure(b *testing.B, movers func(b *testing.B) (x, y transport.Mover, host string), src transport.Memory, dst []transport.Memory, p pattern) {
+// mover posts a batch per target and waits for all.
+func (r *rig) mover(b *testing.B, movers func(b *testing.B) (x, y transport.Mover, host string)) func() {
 	x, y, host := movers(b)
-	if err := x.Register(0, src); err != nil {
+	if err := x.Register(0, r.src); err != nil {
 		b.Fatal(err)
 	}
-	defer x.Unregister(0)
-	for i := range dst {
-		id := transport.MemoryID(i + 1)
-		if err := y.Register(id, dst[i]); err != nil {
+	for i, m := range r.dst {
+		if err := y.Register(transport.MemoryID(i+1), m); err != nil {
 			b.Fatal(err)
 		}
-		defer y.Unregister(id)
 	}
 	s, err := x.Dial(context.Background(), host, y.Address())
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer s.Close() //nolint:errcheck // the process ends soon
-	once := func() {
+	return func() {
 		var wg sync.WaitGroup
-		for i, copies := range p.targets {
+		for i, copies := range r.p.targets {
 			wg.Add(1)
-			batch := transport.Batch{Flow: flow(fmt.Sprint("bench ", i)), Source: 0, Target: transport.MemoryID(i + 1), Copies: copies}
+			batch := transport.Batch{
+				Flow: flow(fmt.Sprint("bench ", i)), Source: 0, Target: transport.MemoryID(i + 1), Copies: copies,
+			}
 			err := s.Post(context.Background(), batch, func(_ int64, err error) {
 				if err != nil {
 					b.Error(err)
@@ -241,9 +289,5 @@ func measure(b *testing.B, movers func(b *testing.B) (x, y transport.Mover, host
 			}
 		}
 		wg.Wait()
-	}
-	once() // maps and touches
-	for b.Loop() {
-		once()
 	}
 }

@@ -168,8 +168,9 @@ func (p *pair) ended(s transport.Session) error {
 const poison = 0xEE
 
 func poisoned(b []byte) {
-	for i := range b {
-		b[i] = poison
+	b[0] = poison
+	for n := 1; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
 	}
 }
 
@@ -178,10 +179,7 @@ func isPoison(b []byte) bool {
 }
 
 func fill(b []byte, seed uint64) {
-	r := rand.New(rand.NewPCG(seed, 1))
-	for i := range b {
-		b[i] = byte(r.Uint32())
-	}
+	rand.NewChaCha8([32]byte{byte(seed)}).Read(b) //nolint:errcheck // it never fails
 }
 
 // apply is the naive meaning of a batch.

@@ -20,22 +20,22 @@ const variable = "PDPOOL_TRANSPORT_CHILD"
 // Size is the size of the child's memory, registered with id 1.
 const Size = 16 << 20
 
-// Main is for TestMain. In a child it calls play with the argument of Start,
-// prints the address of the mover that it gives and stays until standard input
-// ends; in the parent it runs the tests.
+// Main is TestMain. In a child it calls play with the argument of Start, prints
+// the address of the mover that it gives and stays until standard input ends; in
+// the parent it runs the tests.
 func Main(m *testing.M, play func(arg string) (transport.Mover, error)) {
 	arg, is := os.LookupEnv(variable)
 	if !is {
-		os.Exit(m.Run())
+		m.Run()
+		return
 	}
 	mover, err := play(arg)
 	if err != nil {
 		os.Stderr.WriteString(err.Error() + "\n") //nolint:errcheck // there is nobody else to tell
-		os.Exit(1)
+		return
 	}
 	os.Stdout.WriteString(hex.EncodeToString(mover.Address()) + "\n") //nolint:errcheck // the parent would see nothing
 	io.Copy(io.Discard, os.Stdin)                                     //nolint:errcheck // it ends with the parent
-	os.Exit(0)
 }
 
 // Process is a running child.

@@ -142,26 +142,27 @@ func (g *Gate) Revoked(transfer string) bool {
 // Revoke lets nobody in for a transfer from now on, hurries who is, and returns
 // when all have left or with ctx's error.
 func (g *Gate) Revoke(ctx context.Context, transfer string) error {
-	l := g.shut(transfer)
+	quiet := g.Shut(transfer)
 	select {
-	case <-l.quiet:
+	case <-quiet:
 		return nil
 	default:
 	}
 	select {
-	case <-l.quiet:
+	case <-quiet:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (g *Gate) shut(transfer string) *latch {
+// Shut is Revoke without the wait: the channel is closed when all have left.
+func (g *Gate) Shut(transfer string) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l := g.latch(transfer)
 	if l.Gone() {
-		return l
+		return l.quiet
 	}
 	l.close()
 	if g.revoked = append(g.revoked, transfer); len(g.revoked) > MaxRevoked {
@@ -169,7 +170,7 @@ func (g *Gate) shut(transfer string) *latch {
 		delete(g.m, g.revoked[0])
 		g.revoked = g.revoked[1:]
 	}
-	return l
+	return l.quiet
 }
 
 func (g *Gate) latch(transfer string) *latch {

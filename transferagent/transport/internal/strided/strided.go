@@ -16,11 +16,16 @@ type Cutter struct {
 func Cut(copies []kvlayout.Copy) Cutter { return Cutter{copies: copies} }
 
 // Next appends to out the next copies, at most room bytes in all, until out
-// holds most of them. A piece that is longer than what is left of room is
-// split. Only copies that move bytes are given.
+// holds most of them. It ends between copies where it can: only a copy that is
+// longer than room is split, between pieces if possible. Only copies that move
+// bytes are given.
 func (k *Cutter) Next(out []kvlayout.Copy, room int64, most int) []kvlayout.Copy {
+	first := len(out)
 	for room > 0 && len(out) < most && !k.Over() {
 		c := joined(k.copies[0])
+		if len(out) > first && k.left(c) > room {
+			break
+		}
 		at := kvlayout.Copy{
 			Src: c.Src + int64(k.piece)*c.SrcStride + k.offset, SrcStride: c.SrcStride,
 			Dst: c.Dst + int64(k.piece)*c.DstStride + k.offset, DstStride: c.DstStride,
@@ -41,6 +46,9 @@ func (k *Cutter) Next(out []kvlayout.Copy, room int64, most int) []kvlayout.Copy
 	return out
 }
 
+// left is what remains of the next copy c in bytes.
+func (k *Cutter) left(c kvlayout.Copy) int64 { return int64(c.Count-k.piece)*c.Length - k.offset }
+
 // Over reports whether no byte is left.
 func (k *Cutter) Over() bool {
 	for len(k.copies) > 0 && (k.copies[0].Bytes() == 0 || k.piece >= joined(k.copies[0]).Count) {
@@ -49,14 +57,19 @@ func (k *Cutter) Over() bool {
 	return len(k.copies) == 0
 }
 
-// Interleaves reports whether the next copies of both are alike and lie between
-// each other in the source, as those of the readers of one block do: copied
-// piece by piece in turn, the source is read once.
-func (k *Cutter) Interleaves(o *Cutter) bool {
+// Lag reports whether k and o go through the same part of the source, and how
+// many copies k is behind o there (it is ahead if that is negative). At the same
+// place their next copies interleave: done piece by piece in turn, the source is
+// read once, as for the readers of one block.
+func (k *Cutter) Lag(o *Cutter) (copies int, same bool) {
 	if k.Over() || o.Over() || k.piece != o.piece || k.offset != 0 || o.offset != 0 {
-		return false
+		return 0, false
 	}
-	return Interleave(k.copies[0], o.copies[0])
+	lag := len(k.copies) - len(o.copies)
+	if lag < 0 {
+		return lag, Interleave(k.copies[0], o.copies[-lag])
+	}
+	return lag, Interleave(k.copies[lag], o.copies[0])
 }
 
 // Interleave reports whether two copies are alike and lie between each other in

@@ -71,8 +71,31 @@ func TestInterleave(t *testing.T) {
 		o := row
 		c.change(&o)
 		a, b := strided.Cut([]kvlayout.Copy{row}), strided.Cut([]kvlayout.Copy{o})
-		if got := strided.Interleave(row, o); got != c.want || a.Interleaves(&b) != c.want {
+		_, same := a.Lag(&b)
+		if got := strided.Interleave(row, o); got != c.want || same != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
+	}
+}
+
+func TestLag(t *testing.T) {
+	rows := func(first int64) []kvlayout.Copy {
+		out := make([]kvlayout.Copy, 10)
+		for i := range out {
+			out[i] = kvlayout.Copy{Src: int64(i*7%10)*400 + first, SrcStride: 40, DstStride: 10, Length: 10, Count: 10}
+		}
+		return out
+	}
+	a, b := strided.Cut(rows(0)), strided.Cut(rows(10))
+	a.Next(nil, 350, 100) // three whole copies, though there is room for more pieces
+	if lag, same := b.Lag(&a); lag != 3 || !same {
+		t.Errorf("lag %d, %v, want 3", lag, same)
+	}
+	if lag, same := a.Lag(&b); lag != -3 || !same {
+		t.Errorf("lag %d, %v, want -3", lag, same)
+	}
+	other := strided.Cut(rows(4000))
+	if _, same := other.Lag(&a); same {
+		t.Error("another part of the source is taken for the same")
 	}
 }
