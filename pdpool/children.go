@@ -236,4 +236,3 @@ func nameOf(v any) (string, bool) {
 	name, ok := m["name"].(string)
 	return name, ok
 }
-

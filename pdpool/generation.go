@@ -14,7 +14,7 @@ import (
 // lack, an old pair goes for each step of the new set.
 func (p *planner) changeGeneration() {
 	p.keepOneGeneration()
-	whole, pending, moving := true, false, false
+	whole, pending, moving := true, "", false
 	for _, s := range p.roles() {
 		for i := range s.replicas() {
 			g := s.current(i)
@@ -25,7 +25,9 @@ func (p *planner) changeGeneration() {
 				continue
 			}
 			whole = whole && g.state == ready
-			pending = pending || g.unschedulable != ""
+			if g.unschedulable != "" {
+				pending = g.unschedulable
+			}
 			moving = moving || g.state != ready && g.unschedulable == "" && g.image == ""
 		}
 	}
@@ -33,13 +35,13 @@ func (p *planner) changeGeneration() {
 	case whole:
 		p.endGenerations()
 		return
-	case !pending:
+	case pending == "":
 		p.note(Progressing, v1alpha1.ReasonChangingGeneration, "a new set of instances comes up beside the old one, with which it can't pair")
 		for _, s := range p.roles() {
 			p.recoverBeside(s)
 		}
 	default:
-		p.note(Progressing, v1alpha1.ReasonChangingGeneration, "devices lack for a new set of instances beside the old one: old pairs go one at a time")
+		p.note(Waiting, v1alpha1.ReasonUnschedulable, "devices lack for a new set of instances beside the old one, so old pairs go one at a time: "+pending)
 		if !moving && p.mayYield() {
 			p.yield()
 		}
