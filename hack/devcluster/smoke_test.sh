@@ -188,6 +188,19 @@ node_failure() {
   echo "ok   its pods run again"
 }
 
+kubelet_restart() {
+  local old
+  old=$(k get node n1 -o 'jsonpath={.status.conditions[?(@.type=="Ready")].lastHeartbeatTime}')
+  dc enter --name smoke n1 sh -c 'kill -9 $(pidof kubelet kube | tr " " "\n" | while read -r p; do tr "\0" " " </proc/$p/cmdline | grep -q " kubelet " && echo $p; done)'
+  check "a killed kubelet starts again" "1" node_restarts "$old"
+  check "and its GPUs come back" "8 of 8" allocatable n1
+}
+
+# node_restarts says 1 when n1 reported after the time OLD.
+node_restarts() {
+  [[ $(k get node n1 -o 'jsonpath={.status.conditions[?(@.type=="Ready")].lastHeartbeatTime}') > $1 ]] && echo 1
+}
+
 bad_input
 snapshot before
 start=$(date +%s.%N)
@@ -209,6 +222,7 @@ k wait --for=condition=Ready pod/gpu4 --timeout=60s >/dev/null
 gang pool-0 testdata/composite.yaml
 webhook
 health
+kubelet_restart
 node_failure
 state=$(dirname "$(dc kubeconfig --name smoke)")
 check "the audit log has requests" '"resource":"podgroups"' cat "$state/audit.log"

@@ -34,13 +34,16 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := run(ctx, *resource, *count, *dir); err != nil {
-		log.Fatal(err)
+	for ctx.Err() == nil {
+		if err := run(ctx, *resource, *count, *dir); err != nil {
+			log.Printf("starting anew: %v", err)
+			time.Sleep(pollInterval)
+		}
 	}
 }
 
 // run serves the plugin until ctx ends, or fails when the kubelet restarted: a new
-// kubelet removes every socket of the folder, and the container starts anew then.
+// kubelet removes every socket of the folder and wants plugins to register again.
 // The loss of its own socket is the only safe sign of that, as kubelet.sock can get
 // the inode number that it had before.
 func run(ctx context.Context, resource string, count int, dir string) error {
@@ -63,7 +66,7 @@ func run(ctx context.Context, resource string, count int, dir string) error {
 	defer server.Stop()
 
 	registered := false
-	tick := time.NewTicker(250 * time.Millisecond)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		if _, err := os.Stat(socket); err != nil {
