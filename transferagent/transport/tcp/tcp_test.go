@@ -1,6 +1,7 @@
 package tcp_test
 
 import (
+	"net"
 	"testing"
 
 	"github.com/pdpool/pdpool/transferagent/transport"
@@ -11,6 +12,13 @@ import (
 func TestConformance(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		t.Run(host, func(t *testing.T) {
+			l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+			if err != nil {
+				t.Skipf("this machine has no %s: %v", host, err)
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
 			transporttest.Run(t, func(t *testing.T) (transport.Mover, transport.Mover, string) {
 				return mover(t, tcp.Options{}), mover(t, tcp.Options{}), host
 			})

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/transferagent/transport/memory"
@@ -84,8 +86,20 @@ func dcp(interleave int64) [][]kvlayout.Copy {
 //	gathered  the pieces gathered into 1 MiB writes of one connection
 //	mover     one batch per target, posted at once, until the last is done
 //
-// Metrics are GB/s by contender, and mover/X: the median of the ratios.
+// Metrics are GB/s and CPU seconds per GiB by contender, and mover/X: the median
+// of the ratios of speed.
+//
+// small is the time of one batch of one block, from Post to done.
 func Benchmark(b *testing.B, movers func(b *testing.B) (a, c transport.Mover, host string)) {
+	b.Run("small", func(b *testing.B) {
+		p := pattern{"small", [][]kvlayout.Copy{wholeBlocks()[:1]}, layers * 32 * blockBytes}
+		r := &rig{p: p, src: mapped(b, p.size), dst: []transport.Memory{mapped(b, p.size)}}
+		once := r.mover(b, movers)
+		once()
+		for b.Loop() {
+			once()
+		}
+	})
 	for _, p := range patterns() {
 		b.Run(p.name, func(b *testing.B) {
 			r := &rig{p: p, src: mapped(b, layers*32*blockBytes), bytes: p.bytes()}
@@ -113,20 +127,22 @@ type contender struct {
 
 // compare runs all contenders in turn; the last one is compared with the others.
 func compare(b *testing.B, bytes int64, all []contender) {
-	times := make([][]float64, len(all))
+	times, cpu := make([][]float64, len(all)), make([]float64, len(all))
 	for i := range all {
 		all[i].once() // maps, touches, connects
 	}
 	for b.Loop() {
 		for i, c := range all {
-			start := time.Now()
+			start, used := time.Now(), cpuSeconds(b)
 			c.once()
 			times[i] = append(times[i], time.Since(start).Seconds())
+			cpu[i] += cpuSeconds(b) - used
 		}
 	}
 	last := len(all) - 1
 	for i, c := range all {
 		b.ReportMetric(float64(bytes)/median(times[i])/1e9, c.name+"-GB/s")
+		b.ReportMetric(cpu[i]/float64(len(times[i]))/float64(bytes)*(1<<30), c.name+"-cpu-s/GiB")
 		if i < last {
 			ratios := make([]float64, len(times[i]))
 			for k := range ratios {
@@ -136,6 +152,15 @@ func compare(b *testing.B, bytes int64, all []contender) {
 		}
 	}
 	b.ReportMetric(0, "ns/op")
+}
+
+// cpuSeconds is what this process has used.
+func cpuSeconds(b *testing.B) float64 {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
 func median(v []float64) float64 {
