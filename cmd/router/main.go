@@ -1,0 +1,155 @@
+// Command router is the HTTP server in front of a pool.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/pdpool/pdpool/router"
+	"github.com/pdpool/pdpool/router/policy"
+)
+
+// version is set by the linker.
+var version = "unknown"
+
+// options are the flags.
+type options struct {
+	namespace, pool string
+	listen          string
+	metrics         string
+	registrations   string
+	kubeconfig      string
+	static          string
+	policy          string
+	logLevel        slog.Level
+	limits          router.Options
+	// linger is how long requests are still taken once the router is told to end,
+	// since they still come; drain is how long those that it has may go on then.
+	linger, drain time.Duration
+}
+
+// errUsage marks what the flag package has already told.
+var errUsage = errors.New("usage")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case errors.Is(err, errUsage):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "router: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out, errOut io.Writer) error {
+	o, done, err := parse(args, out, errOut)
+	if err != nil || done {
+		return err
+	}
+	s, err := open(ctx, o, slog.New(slog.NewJSONHandler(errOut, &slog.HandlerOptions{Level: o.logLevel})))
+	if err != nil {
+		return err
+	}
+	return s.serve(ctx)
+}
+
+// parse reads the flags; done is true when they only asked for the version or help.
+func parse(args []string, out, errOut io.Writer) (o options, done bool, err error) {
+	o.limits = router.Defaults()
+	fs := flag.NewFlagSet("router", flag.ContinueOnError)
+	fs.SetOutput(errOut)
+	fs.StringVar(&o.namespace, "namespace", "", "namespace of the pool")
+	fs.StringVar(&o.pool, "pool", "", "name of the pool whose pods are watched; none: no Kubernetes is asked")
+	fs.StringVar(&o.listen, "listen", ":8000", "address of the HTTP server for clients")
+	fs.StringVar(&o.metrics, "metrics", ":9090", "address of /metrics, /healthz and /readyz; empty: none")
+	fs.StringVar(&o.registrations, "registrations", ":36367", "address for MoRIIO registrations (ZMTP); empty: none")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty: as a pod in the cluster")
+	fs.StringVar(&o.static, "static", "", "file with a list of instances, YAML or JSON")
+	fs.StringVar(&o.policy, "policy", policy.NameLeastLoaded, "how instances are chosen: "+policy.NameLeastLoaded+" or "+policy.NameRoundRobin)
+	fs.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "lowest level that is logged: debug, info, warn or error")
+	fs.Int64Var(&o.limits.MaxBody, "max-body", o.limits.MaxBody, "bytes of a request's body; larger ones get 413")
+	fs.Int64Var(&o.limits.MaxBuffered, "max-buffered", o.limits.MaxBuffered, "bytes of the bodies of all requests in work; beyond, requests get 503")
+	fs.IntVar(&o.limits.MaxInflight, "max-inflight", o.limits.MaxInflight, "requests in work; beyond, requests get 503")
+	fs.DurationVar(&o.limits.Dial, "dial-timeout", o.limits.Dial, "time to connect to an engine")
+	fs.DurationVar(&o.limits.Body, "body-timeout", o.limits.Body, "time for a client to send its body")
+	fs.DurationVar(&o.limits.Answer, "answer-timeout", o.limits.Answer, "time until a streamed answer begins")
+	fs.DurationVar(&o.limits.Idle, "idle-timeout", o.limits.Idle, "longest pause in an answer that has begun")
+	fs.DurationVar(&o.limits.Request, "request-timeout", o.limits.Request, "time for all of a request")
+	fs.DurationVar(&o.linger, "shutdown-delay", 5*time.Second, "time in which requests are still taken after the signal to end")
+	fs.DurationVar(&o.drain, "drain-timeout", 100*time.Second, "time that requests in work then have to end")
+	show := fs.Bool("version", false, "print the version and exit")
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return o, true, nil
+		}
+		return o, false, errUsage
+	}
+	if *show {
+		_, err := fmt.Fprintln(out, "router "+version)
+		return o, true, err
+	}
+	return o, false, o.validate(fs.Args())
+}
+
+func (o *options) validate(rest []string) error {
+	var errs []error
+	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if len(rest) > 0 {
+		add("argument %q is not a flag, and only flags are taken", rest[0])
+	}
+	if o.pool != "" && o.namespace == "" {
+		add("--pool %q needs --namespace", o.pool)
+	}
+	if o.pool == "" && (o.namespace != "" || o.kubeconfig != "") {
+		add("--namespace and --kubeconfig have no effect without --pool")
+	}
+	if o.pool == "" && o.static == "" && o.registrations == "" {
+		add("there are no instances without --pool, --static or --registrations")
+	}
+	if o.pool != "" && o.static != "" {
+		add("--static and --pool exclude each other")
+	}
+	l := &o.limits
+	if l.MaxBody < 1 || l.MaxBuffered < l.MaxBody || l.MaxInflight < 1 {
+		add("--max-body %d and --max-inflight %d must be at least 1, --max-buffered %d at least --max-body", l.MaxBody, l.MaxInflight, l.MaxBuffered)
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"dial", l.Dial}, {"body", l.Body}, {"answer", l.Answer}, {"idle", l.Idle}, {"request", l.Request}, {"drain", o.drain}} {
+		if d.value <= 0 {
+			add("--%s-timeout %s must be more than 0", d.name, d.value)
+		}
+	}
+	if o.linger < 0 {
+		add("--shutdown-delay %s must not be negative", o.linger)
+	}
+	var err error
+	if l.Policy, err = policy.Parse(o.policy); err != nil {
+		errs = append(errs, fmt.Errorf("--policy: %w", err))
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return joined(errs)
+}
+
+// joined makes one sentence of all that is wrong.
+func joined(errs []error) error {
+	err := errs[0]
+	for _, e := range errs[1:] {
+		err = fmt.Errorf("%w; %w", err, e)
+	}
+	return err
+}

@@ -1,0 +1,113 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// firstRead is what is allocated for a body before a byte of it has come.
+const firstRead = 16 << 10
+
+// body is a request's body in memory, counted against the server's bound.
+type body struct {
+	text string
+	held int64
+	free func(int64)
+}
+
+// release gives the memory back. The text may be used on: the collector frees it.
+func (b *body) release() {
+	if b.free != nil {
+		b.free(b.held)
+	}
+}
+
+// readBody reads the whole body of a request, not more than the bounds allow.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*body, *failure) {
+	tooLarge := &failure{
+		status: http.StatusRequestEntityTooLarge, code: codeTooLarge,
+		text: fmt.Sprintf("the body is larger than %d bytes, which is this router's limit", s.MaxBody),
+	}
+	if r.ContentLength > s.MaxBody {
+		return nil, tooLarge
+	}
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return nil, &failure{status: http.StatusUnsupportedMediaType, code: codeBadValue, text: fmt.Sprintf("Content-Encoding %.32q is not taken; send the body as it is", coding)}
+	}
+	deadline := http.NewResponseController(w)
+	// Only a writer that wraps another has none; then the request's age bounds it.
+	_ = deadline.SetReadDeadline(time.Now().Add(s.Body))
+	b := &body{free: func(n int64) { s.buffered.Add(-n) }}
+	text, f := s.readText(b, r, tooLarge)
+	if f != nil {
+		b.release()
+		return nil, f
+	}
+	// A read deadline that is left would look as if the client had gone.
+	_ = deadline.SetReadDeadline(time.Time{})
+	b.text = text
+	return b, nil
+}
+
+func (s *Server) readText(b *body, r *http.Request, tooLarge *failure) (string, *failure) {
+	var text strings.Builder
+	chunk := make([]byte, firstRead)
+	if r.ContentLength > 0 {
+		text.Grow(int(min(r.ContentLength, firstRead)))
+	}
+	for {
+		n, err := r.Body.Read(chunk)
+		if int64(text.Len()+n) > s.MaxBody {
+			return "", tooLarge
+		}
+		b.held += int64(n)
+		if s.buffered.Add(int64(n)) > s.MaxBuffered {
+			return "", unavailable(codeBusy, "the bodies of the requests in work take all the memory that they may", 1)
+		}
+		text.Write(chunk[:n])
+		switch {
+		case errors.Is(err, io.EOF):
+			return text.String(), nil
+		case err != nil:
+			return "", refused(codeBadValue, "", "the body ended before its length or did not come in time")
+		}
+		if text.Len() == text.Cap() && r.ContentLength > 0 {
+			// The client has sent as much as was allocated: it may have as much again.
+			text.Grow(int(min(r.ContentLength-int64(text.Len()), int64(text.Len()))))
+		}
+	}
+}
+
+// enter counts a request in; false when there are too many.
+func (s *Server) enter() bool {
+	if s.inflight.Add(1) > int64(s.MaxInflight) {
+		s.inflight.Add(-1)
+		return false
+	}
+	s.metrics.inflight.Inc()
+	return true
+}
+
+func (s *Server) leave() {
+	s.inflight.Add(-1)
+	s.metrics.inflight.Dec()
+}
+
+// choose takes a pair for a model.
+func (s *Server) choose(model string) (pair, *failure) {
+	t, refusal := s.Registry.current.Load().table(model)
+	switch {
+	case refusal != nil && refusal.Rule == RuleNoModel:
+		return pair{}, noModel(refusal)
+	case refusal != nil:
+		return pair{}, unavailable(refusal.Rule, refusal.Text, 2)
+	}
+	now := time.Now().UnixNano()
+	p := t.prefills[s.policies.prefill.Choose(choice{t.prefills, now}, s.Random)]
+	partners := t.partners[p.instance]
+	return pair{p, partners[s.policies.decode.Choose(choice{partners, now}, s.Random)]}, nil
+}

@@ -1,0 +1,113 @@
+package router
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/pdpool/pdpool/kvlayout"
+)
+
+// Codes of errors that the router itself finds, besides those of Refusal.
+const (
+	codeBadJSON      = "invalid_json"
+	codeBadValue     = "invalid_value"
+	codeUnsupported  = "unsupported_parameter"
+	codeReserved     = "reserved_parameter"
+	codeTooLarge     = "request_too_large"
+	codeBusy         = "overloaded"
+	codeNotFound     = "not_found"
+	codeUnreachable  = "leg-unreachable" // no connection to the engine
+	codeLost         = "leg-lost"        // the connection ended before the answer did
+	codeFailed       = "leg-failed"      // the engine says that it failed
+	codeSilent       = "leg-silent"      // no answer within the deadline
+	codeTooOld       = "request-deadline"
+	codeShuttingDown = "router-shutdown"
+)
+
+// failure is why a request has no good answer.
+type failure struct {
+	leg    kvlayout.Role // whose leg failed; empty when no leg was involved
+	status int           // of the answer to the client
+	code   string
+	text   string // one sentence, without addresses
+	param  string // the field of the request that is wrong
+	retry  string // Retry-After
+	// asIs is an engine's own answer that the client gets instead of all this.
+	asIs *verbatim
+	// outcome is the label of the leg's metric.
+	outcome string
+}
+
+func (f *failure) Error() string { return f.code + ": " + f.text }
+
+// verbatim is a whole answer of an engine.
+type verbatim struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// refused is a request that is wrong in itself.
+func refused(code, param, text string) *failure {
+	return &failure{status: http.StatusBadRequest, code: code, param: param, text: text}
+}
+
+// unavailable is a request that may be sent again after some seconds.
+func unavailable(code, text string, seconds int) *failure {
+	return &failure{status: http.StatusServiceUnavailable, code: code, text: text, retry: strconv.Itoa(seconds)}
+}
+
+// errorBody is an error in OpenAI's form.
+func (f *failure) errorBody() []byte {
+	kind := "server_error"
+	if f.status < http.StatusInternalServerError {
+		kind = "invalid_request_error"
+	}
+	var param *string
+	if f.param != "" {
+		param = &f.param
+	}
+	var body struct {
+		Error struct {
+			Message string  `json:"message"`
+			Type    string  `json:"type"`
+			Param   *string `json:"param"`
+			Code    string  `json:"code"`
+		} `json:"error"`
+	}
+	body.Error.Message, body.Error.Type, body.Error.Param, body.Error.Code = f.message(), kind, param, f.code
+	out, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // strings only
+	}
+	return out
+}
+
+// message is the sentence for the client: which leg failed, by which rule, and why.
+func (f *failure) message() string {
+	if f.leg == "" {
+		return f.text
+	}
+	return string(f.leg) + " leg failed: " + f.code + ": " + f.text
+}
+
+// write answers a request of which nothing was sent yet.
+func (f *failure) write(w http.ResponseWriter) {
+	header := w.Header()
+	if f.retry != "" {
+		header.Set("Retry-After", f.retry)
+	}
+	if f.asIs != nil {
+		passHeader(header, f.asIs.header)
+		header.Set("Content-Length", strconv.Itoa(len(f.asIs.body)))
+		w.WriteHeader(f.asIs.status)
+		_, _ = w.Write(f.asIs.body) // the client may have gone
+		return
+	}
+	body := f.errorBody()
+	header.Set("Content-Type", "application/json")
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(f.status)
+	_, _ = w.Write(body) // the client may have gone
+}

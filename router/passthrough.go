@@ -1,0 +1,95 @@
+package router
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+
+	"github.com/tidwall/gjson"
+)
+
+// model is an entry of /v1/models.
+type model struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+}
+
+// serveModels lists the models that instances name.
+func (s *Server) serveModels(w http.ResponseWriter, r *http.Request) {
+	var list struct {
+		Object string  `json:"object"`
+		Data   []model `json:"data"`
+	}
+	list.Object, list.Data = "list", []model{}
+	for _, name := range s.Registry.current.Load().models {
+		list.Data = append(list.Data, model{ID: name, Object: "model", Created: s.started.Unix(), OwnedBy: "pdpool"})
+	}
+	s.metrics.request(r.URL.Path, http.StatusOK)
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(list) // the client may have gone
+}
+
+// serveTokenize passes a request on to a prefill instance.
+func (s *Server) serveTokenize(w http.ResponseWriter, r *http.Request) {
+	if !s.enter() {
+		s.refuse(w, r.URL.Path, unavailable(codeBusy, "the router has as many requests in work as it may", 1))
+		return
+	}
+	defer s.leave()
+	body, f := s.readBody(w, r)
+	if f != nil {
+		s.refuse(w, r.URL.Path, f)
+		return
+	}
+	defer body.release()
+	if f := s.tokenize(w, r, body.text); f != nil {
+		s.refuse(w, r.URL.Path, f)
+		return
+	}
+	s.metrics.request(r.URL.Path, http.StatusOK)
+}
+
+func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, text string) *failure {
+	d, err := cut(text)
+	if err != nil {
+		return refused(codeBadJSON, "", err.Error())
+	}
+	name := d.field("model")
+	if name.Exists() && name.Type != gjson.String {
+		return refused(codeBadValue, "model", "model is not a string")
+	}
+	served := name.Str
+	if known := s.Registry.current.Load().models; served == "" && len(known) > 0 {
+		served = known[0]
+	}
+	p, f := s.choose(served)
+	if f != nil {
+		return f
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.Answer)
+	defer cancel()
+	header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {"pdpool-router"}}
+	for _, key := range passed {
+		if v := r.Header[key]; len(v) > 0 {
+			header[key] = v
+		}
+	}
+	answer, err := s.transport.RoundTrip(newLeg(p.prefill, r.URL.Path, header, pieces{text}).WithContext(ctx))
+	if err != nil {
+		if unreachable(err) {
+			return &failure{status: http.StatusBadGateway, code: codeUnreachable, text: "the prefill engine accepts no connection"}
+		}
+		return &failure{status: http.StatusBadGateway, code: codeLost, text: "the prefill engine did not answer"}
+	}
+	defer func() { _ = answer.Body.Close() }()
+	passHeader(w.Header(), answer.Header)
+	w.WriteHeader(answer.StatusCode)
+	if _, err := io.Copy(w, answer.Body); err != nil {
+		// The only way to tell that what was sent is not all.
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}

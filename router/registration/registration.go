@@ -1,0 +1,277 @@
+// Package registration takes MoRIIO's heartbeats, by which engines tell routers
+// that they are there. It knows nothing of Kubernetes.
+package registration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/moriio"
+	"github.com/pdpool/pdpool/router"
+	"github.com/pdpool/pdpool/zmtp"
+)
+
+// lifetime is how long an instance is believed in after its last heartbeat, which
+// stock engines send every 3 s.
+const lifetime = 10 * time.Second
+
+// maxEntries bounds the registered instances.
+const maxEntries = 4096
+
+// Limits of the listener: a registration is a few hundred bytes.
+const (
+	maxFrame = 64 << 10
+	idle     = time.Minute
+	perHost  = 64
+)
+
+// Reasons why a registration is dropped, besides those of moriio and zmtp.
+const (
+	reasonFrames  = "frames"      // not one frame
+	reasonPool    = "other-pool"  // of another pool, or of none
+	reasonSender  = "not-sender"  // the address is not the sender's
+	reasonAddress = "bad-address" // an address that cannot be dialled
+	reasonFull    = "too-many"    // maxEntries are registered
+)
+
+// Options are what a Listener is made of.
+type Options struct {
+	Source *router.Source
+	Log    *slog.Logger
+	// Namespace and Pool, when set, restrict registrations to those that agents of
+	// this pool relay from their own address: a registration proves nothing else.
+	Namespace, Pool string
+	Metrics         prometheus.Registerer
+}
+
+// Listener is a ROUTER socket for registrations.
+type Listener struct {
+	o       Options
+	socket  *zmtp.Router
+	dropped *prometheus.CounterVec
+	now     func() time.Time
+
+	mu      sync.Mutex
+	entries map[string]entry // by HTTP address
+	wake    chan struct{}
+}
+
+type entry struct {
+	said  router.Instance
+	until time.Time
+}
+
+// Listen binds addr. Nothing is taken before Serve. The source counts as synced:
+// nobody knows how many registrations are to come.
+func Listen(ctx context.Context, addr string, o Options) (*Listener, error) {
+	l := &Listener{
+		o: o, now: time.Now, entries: map[string]entry{}, wake: make(chan struct{}, 1),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "pdpool", Subsystem: "router", Name: "registrations_dropped_total",
+			Help: "Registrations that were not taken and connections that ended, by reason.",
+		}, []string{"reason"}),
+	}
+	var err error
+	l.socket, err = zmtp.Listen(ctx, addr, zmtp.Options{
+		MaxFrame: maxFrame, MaxFrames: 2, Idle: idle, MaxPerHost: perHost, Count: l.drop,
+	})
+	if err != nil {
+		return nil, err
+	}
+	registered := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "pdpool", Subsystem: "router", Name: "registrations", Help: "Instances that have registered and not expired.",
+	}, func() float64 { l.mu.Lock(); defer l.mu.Unlock(); return float64(len(l.entries)) })
+	for _, c := range []prometheus.Collector{l.dropped, registered} {
+		if err := o.Metrics.Register(c); err != nil {
+			l.socket.Close()
+			return nil, fmt.Errorf("register the metrics of registrations: %w", err)
+		}
+	}
+	o.Source.Publish(nil)
+	return l, nil
+}
+
+// Addr is the address that Listen bound.
+func (l *Listener) Addr() string { return l.socket.Addr().String() }
+
+// Serve takes registrations until ctx ends.
+func (l *Listener) Serve(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	var sweeper sync.WaitGroup
+	sweeper.Go(func() { l.sweep(ctx) })
+	defer sweeper.Wait()
+	defer stop()
+	return l.socket.Serve(ctx, l.take)
+}
+
+func (l *Listener) drop(reason string) {
+	if reason != zmtp.Closed && reason != zmtp.Shutdown {
+		l.dropped.WithLabelValues(reason).Inc()
+	}
+}
+
+// take serves one message.
+func (l *Listener) take(peer *zmtp.Peer, frames [][]byte) {
+	if len(frames) != 1 {
+		l.drop(reasonFrames)
+		return
+	}
+	m, err := moriio.ParseRegistration(frames[0])
+	if err != nil {
+		var bad *moriio.Error
+		if errors.As(err, &bad) {
+			l.drop(bad.Reason())
+		}
+		l.o.Log.Debug("registration dropped", "from", peer.Addr(), "error", err)
+		return
+	}
+	said, reason := l.instance(m, peer.Addr().Addr())
+	if reason == "" {
+		reason = l.keep(m.HTTPAddress, said)
+	}
+	if reason != "" {
+		l.drop(reason)
+		l.o.Log.Debug("registration dropped", "from", peer.Addr(), "reason", reason, "http", m.HTTPAddress)
+	}
+}
+
+// keep remembers a registration and publishes what it changes.
+func (l *Listener) keep(address string, said router.Instance) (reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known, ok := l.entries[address]
+	if !ok && len(l.entries) >= maxEntries {
+		return reasonFull
+	}
+	l.entries[address] = entry{said, l.now().Add(lifetime)}
+	if !ok || !same(known.said, said) {
+		l.o.Log.Info("instance registered", "role", said.Role, "http", address, "mode", said.Mode, "draining", said.Draining)
+		l.publish()
+	}
+	if !ok {
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+	return ""
+}
+
+// same compares what registrations can differ in.
+func same(a, b router.Instance) bool {
+	if a.Pods[0] != b.Pods[0] {
+		return false
+	}
+	a.Pods, b.Pods = nil, nil
+	return a.Role == b.Role && a.Pairing == b.Pairing && a.Revision == b.Revision && a.Layout == b.Layout &&
+		a.Block == b.Block && a.KVType == b.KVType && a.Mode == b.Mode && a.Model == b.Model && a.Draining == b.Draining
+}
+
+// publish tells the registry. The caller holds mu.
+func (l *Listener) publish() {
+	all := make([]router.Instance, 0, len(l.entries))
+	for _, e := range l.entries {
+		all = append(all, e.said)
+	}
+	l.o.Source.Publish(all)
+}
+
+// sweep forgets what has expired, when it does.
+func (l *Listener) sweep(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		var due <-chan time.Time
+		if next, more := l.expire(); more {
+			timer.Reset(max(next.Sub(l.now()), 0))
+			due = timer.C
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake:
+		case <-due:
+		}
+	}
+}
+
+// expire drops what is too old and returns when the next one will be.
+func (l *Listener) expire() (next time.Time, more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	changed := false
+	for address, e := range l.entries {
+		switch {
+		case !e.until.After(l.now()):
+			delete(l.entries, address)
+			changed = true
+			l.o.Log.Warn("registration expired", "role", e.said.Role, "http", address)
+		case !more || e.until.Before(next):
+			next, more = e.until, true
+		}
+	}
+	if changed {
+		l.publish()
+	}
+	return next, more
+}
+
+// instance is what a registration says, or why it is not taken.
+func (l *Listener) instance(m *moriio.Registration, from netip.Addr) (said router.Instance, reason string) {
+	host, port, err := moriio.ParseHTTPAddress(m.HTTPAddress)
+	if err != nil {
+		return said, reasonAddress
+	}
+	control, handshake, notify, err := moriio.ParseZMQAddress(m.ZMQAddress)
+	if err != nil {
+		return said, reasonAddress
+	}
+	if !dialable(host) || !dialable(control) {
+		return said, reasonAddress
+	}
+	if l.o.Pool != "" {
+		if m.PDPool == nil || m.PDPool.Pool != l.o.Pool || m.PDPool.Namespace != l.o.Namespace {
+			return said, reasonPool
+		}
+		if ip, err := netip.ParseAddr(host); err != nil || ip.Unmap() != from {
+			return said, reasonSender
+		}
+	}
+	said = router.Instance{
+		Role: m.Role, Mode: m.TransferMode, Engine: kvlayout.VLLM, Mover: kvlayout.MoverEngine, Ready: true,
+		Layout: kvlayout.Layout{TP: m.TPSize, DP: m.DPSize},
+		Pods:   []router.Pod{{Host: host, HTTP: port, Control: control, Handshake: handshake, Notify: notify}},
+	}
+	if p := m.PDPool; p != nil {
+		enrich(&said, p)
+	}
+	return said, ""
+}
+
+// dialable refuses addresses that name nobody; names are not looked up.
+func dialable(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return err != nil || !ip.IsUnspecified() && !ip.IsMulticast()
+}
+
+// enrich adds what an agent knows of the engine whose registration it relays.
+func enrich(i *router.Instance, p *moriio.Instance) {
+	i.Namespace, i.Pool, i.Pairing, i.Revision = p.Namespace, p.Pool, p.Pairing, p.Revision
+	i.Block, i.KVType, i.Model, i.Draining = p.Block, p.KVType, p.Model, p.Draining
+	if p.Layout.TP > 0 {
+		i.Layout = p.Layout
+	}
+	i.KV, _ = kvlayout.Lookup(p.Model)
+	i.Pods[0].Name = p.Pod
+	if host, port, err := moriio.ParseHTTPAddress(p.Agent); err == nil && host == i.Pods[0].Host {
+		i.Pods[0].Agent = port
+	}
+}
