@@ -28,28 +28,28 @@ install_chart
 run kubectl get nodes -o custom-columns='NODE:.metadata.name,PRODUCT:.metadata.labels.amd\.com/gpu\.product-name,GPUS:.status.allocatable.amd\.com/gpu'
 
 say "A pool that cannot work is refused ahead of time: all problems at once, each with the field to change"
-if run kubectl apply -f config/samples/pdpool_v1alpha1_refused.yaml; then stop "the pool was not refused"; fi
+if run kubectl apply -f config/samples/refused.yaml; then stop "the pool was not refused"; fi
 
 say "DeepSeek-R1's geometry, prefill TP4 -> decode TP4 DCP4 interleave 64, written by the transfer agents"
-run kubectl apply -f config/samples/pdpool_v1alpha1_simulator.yaml
+run kubectl apply -f config/samples/simulator.yaml
 sed "s#IMAGE#$IMAGES/enginesim:${TAG:-dev}#" hack/demo/unsplit.yaml | kubectl apply -f - >/dev/null
-kubectl wait --for=condition=Ready pdpool/deepseek-r1-sim pod/unsplit --timeout=120s >/dev/null
-run kubectl get pdpool deepseek-r1-sim
-run kubectl get pods -l pdpool.dev/pool=deepseek-r1-sim -o custom-columns='POD:.metadata.name,NODE:.spec.nodeName,PHASE:.status.phase,GPUS:.spec.containers[0].resources.limits.amd\.com/gpu,AGENT:.spec.initContainers[*].name'
-demo() { bin/demo --kubeconfig "$KUBECONFIG_FILE" --context "$KUBE_CONTEXT" --pool deepseek-r1-sim --unsplit unsplit:8000; }
+kubectl wait --for=condition=Ready pdpool/r1 pod/unsplit --timeout=120s >/dev/null
+run kubectl get pdpool r1
+run kubectl get pods -l pdpool.dev/pool=r1 -o custom-columns='POD:.metadata.name,NODE:.spec.nodeName,PHASE:.status.phase,GPUS:.spec.containers[0].resources.limits.amd\.com/gpu,AGENT:.spec.initContainers[*].name'
+demo() { bin/demo --kubeconfig "$KUBECONFIG_FILE" --context "$KUBE_CONTEXT" --pool r1 --unsplit unsplit:8000; }
 demo
 
 say "The same pool with decode TP4 and no DCP: every decode rank gets every token, four times the bytes"
-run kubectl patch pdpool deepseek-r1-sim --type=json -p '[{"op":"remove","path":"/spec/decode/layout/dcp"},{"op":"remove","path":"/spec/decode/layout/interleave"}]'
+run kubectl patch pdpool r1 --type=json -p '[{"op":"remove","path":"/spec/decode/layout/dcp"},{"op":"remove","path":"/spec/decode/layout/interleave"}]'
 demo
 
 say "Done after $(($(date +%s) - started)) s. What to try next"
 cat <<EOF
   export KUBECONFIG=$KUBECONFIG_FILE
   $(printf '%q ' "${KUBECTL[@]}")get pdpool -w                          # then, beside it:
-  $(printf '%q ' "${KUBECTL[@]}")edit pdpool deepseek-r1-sim            # decode.layout.interleave: 48 is refused
+  $(printf '%q ' "${KUBECTL[@]}")edit pdpool r1            # decode.layout.interleave: 48 is refused
   $(printf '%q ' "${KUBECTL[@]}")delete pod -l pdpool.dev/role=prefill  # the replica comes back as attempt 1
-  $(printf '%q ' "${KUBECTL[@]}")port-forward svc/deepseek-r1-sim-router 8000:8000
+  $(printf '%q ' "${KUBECTL[@]}")port-forward svc/r1-router 8000:8000
   curl -N localhost:8000/v1/completions -d '{"model":"deepseek-ai/DeepSeek-R1","prompt":"a few words","stream":true}' -H 'Content-Type: application/json'
   make demo-down                                # removes everything
 EOF

@@ -1,0 +1,195 @@
+// Package apiserver runs the operator against a real API server (envtest), with
+// no kubelet: the tests play the kubelet and the Deployment controller. It runs
+// once with the API server's gang scheduling gates off, the default, and once on.
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	crwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/pdpool/pdpool/api/v1alpha1"
+	"github.com/pdpool/pdpool/controllers"
+	"github.com/pdpool/pdpool/pdpool"
+	"github.com/pdpool/pdpool/webhook"
+)
+
+// within bounds every wait for the operator or the API server.
+const within = 30 * time.Second
+
+// gates are the two ways in which the API server runs.
+var gates = map[string]map[string]string{
+	"gang gates off": {},
+	"gang gates on": {
+		"feature-gates":  "GenericWorkload=true,TopologyAwareWorkloadScheduling=true,CompositePodGroup=true",
+		"runtime-config": "scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true",
+	},
+}
+
+// world is an API server with the operator running against it.
+type world struct {
+	client.Client
+	scheme *runtime.Scheme
+	writes *atomic.Int64 // by the operator
+}
+
+func TestOperator(t *testing.T) {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Skip("KUBEBUILDER_ASSETS names no etcd and kube-apiserver: run make test")
+	}
+	log.SetLogger(zap.New(zap.WriteTo(os.Stderr), zap.Level(zapErrors)))
+	for name, flags := range gates {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, flags)
+			t.Run("admission", func(t *testing.T) { testAdmission(t, w) })
+			t.Run("children", func(t *testing.T) { testChildren(t, w) })
+			t.Run("recovery", func(t *testing.T) { testRecovery(t, w) })
+			t.Run("conflict", func(t *testing.T) { testConflict(t, w) })
+			t.Run("idle", func(t *testing.T) { testIdle(t, w) })
+			t.Run("schema", func(t *testing.T) { testSchema(t, w) })
+		})
+	}
+}
+
+// start brings up an API server, installs the CRD and the webhook, and runs the operator.
+func start(t *testing.T, flags map[string]string) world {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	environment := &envtest.Environment{
+		Scheme:                scheme,
+		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "config", "crd", "bases")},
+		ErrorIfCRDPathMissing: true,
+		WebhookInstallOptions: envtest.WebhookInstallOptions{ValidatingWebhooks: []*admissionv1.ValidatingWebhookConfiguration{webhookConfiguration()}},
+	}
+	for flag, value := range flags {
+		environment.ControlPlane.GetAPIServer().Configure().Set(flag, value)
+	}
+	rest, err := environment.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := environment.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	install := environment.WebhookInstallOptions
+	mgr, err := ctrl.NewManager(rest, ctrl.Options{
+		Scheme:     scheme,
+		Metrics:    server.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: new(true)},
+		WebhookServer: crwebhook.NewServer(crwebhook.Options{
+			Host: install.LocalServingHost, Port: install.LocalServingPort, CertDir: install.LocalServingCertDir,
+		}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := world{scheme: scheme, writes: new(atomic.Int64)}
+	run(t, mgr, w.writes)
+	if w.Client, err = client.New(rest, client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func(ctx context.Context) error { return mgr.GetWebhookServer().StartedChecker()(nil) })
+	return w
+}
+
+// run starts controller and webhook, and ends them with the test.
+func run(t *testing.T, mgr ctrl.Manager, writes *atomic.Int64) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	reconciler := &controllers.PDPoolReconciler{
+		Client:   counting(mgr.GetClient(), writes),
+		Live:     mgr.GetAPIReader(),
+		Recorder: mgr.GetEventRecorder("pdpool"),
+		Defaults: pdpool.Defaults{AgentImage: "agent:test", RouterImage: "router:test", SimulatorImage: "sim:test", Ports: pdpool.DefaultPorts},
+		Now:      func() time.Time { return time.Now().Truncate(time.Second) },
+	}
+	if err := reconciler.SetupWithManager(ctx, mgr); err != nil {
+		t.Fatal(err)
+	}
+	if err := (webhook.Validator{}).SetupWithManager(mgr); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// webhookConfiguration is the chart's, as envtest wants it: it replaces the
+// service by its own address.
+func webhookConfiguration() *admissionv1.ValidatingWebhookConfiguration {
+	return &admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "pdpool"},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name:                    "validate.pdpool.dev",
+			AdmissionReviewVersions: []string{"v1"},
+			SideEffects:             new(admissionv1.SideEffectClassNone),
+			FailurePolicy:           new(admissionv1.Fail),
+			TimeoutSeconds:          new(int32(5)),
+			ClientConfig: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{
+				Namespace: "default", Name: "pdpool-webhook", Path: new("/validate-pdpool-dev-v1alpha1-pdpool"),
+			}},
+			Rules: []admissionv1.RuleWithOperations{{
+				Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+				Rule:       admissionv1.Rule{APIGroups: []string{"pdpool.dev"}, APIVersions: []string{"v1alpha1"}, Resources: []string{"pdpools"}},
+			}},
+		}},
+	}
+}
+
+// namespace makes a namespace of the test's own.
+func (w world) namespace(t *testing.T) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	if err := w.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	return ns.Name
+}
+
+// eventually calls check until it returns nil.
+func eventually(t *testing.T, check func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal(fmt.Errorf("after %s: %w", within, err))
+		case <-tick.C:
+		}
+	}
+}
