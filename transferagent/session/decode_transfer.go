@@ -101,7 +101,7 @@ func (f *inflow) state(t *decodeTransfer) State {
 // end reports a quiet transfer to the engine, exactly once, and remembers it.
 func (d *Decode) end(now time.Time, t *decodeTransfer) {
 	why := t.cause
-	r := &record{dp: t.dp, failure: why, expected: t.expect != nil, claimed: t.receive != nil, told: t.receive != nil, revoked: t.revoking}
+	r := &record{dp: t.dp, failure: why, expected: t.expect != nil, claimed: t.receive != nil, revoked: t.revoking}
 	r.view = t.view(d.cfg.Self.DPStart)
 	r.view.Ended = now
 	r.view.State = Ended
@@ -115,11 +115,11 @@ func (d *Decode) end(now time.Time, t *decodeTransfer) {
 		}
 	}
 	if t.receive != nil {
-		d.sayWorkers(t.dp, t.lost, lastWord(t.id, why))
+		d.tellWorkers(r, t.dp, t.lost)
 	}
 	switch {
 	case t.aborted:
-		r.told = true
+		r.settled = true
 		d.sayScheduler(t.dp, t.lost, kvproto.Quiet{Transfer: t.id})
 	case t.receive != nil:
 		d.sayScheduler(t.dp, t.lost, lastWord(t.id, why))

@@ -63,15 +63,27 @@ func (m *machine) say(c Conn, message kvproto.Message) {
 	}
 }
 
-// sayWorkers tells the workers of a data parallel rank, but those in lost: their
-// connections went down during the transfer, and new ones know nothing of it.
-func (m *machine) sayWorkers(dp int, lost map[Conn]struct{}, message kvproto.Message) {
+// tellWorkers tells the workers of a data parallel rank how a transfer ended, but
+// those in lost: their connections have no part in it.
+func (m *machine) tellWorkers(r *record, dp int, lost map[Conn]struct{}) {
 	for tp := range m.tp() {
 		c := Conn{Kind: kvproto.Worker, DP: dp, TP: tp}
 		if _, gone := lost[c]; !gone {
-			m.say(c, message)
+			m.tellWorker(r, c)
 		}
 	}
+}
+
+// tellWorker tells one worker how a transfer ended, once.
+func (m *machine) tellWorker(r *record, c Conn) {
+	if _, told := r.told[c.TP]; told || r.settled || !m.engine.has(c) {
+		return
+	}
+	if r.told == nil {
+		r.told = map[int]struct{}{}
+	}
+	r.told[c.TP] = struct{}{}
+	m.say(c, r.lastWord())
 }
 
 func (m *machine) sayScheduler(dp int, lost map[Conn]struct{}, message kvproto.Message) {
@@ -116,10 +128,7 @@ func checkPeer(p Peer) error {
 func (m *machine) failedEarly(r *record, dp int) {
 	r.claimed = true
 	scheduler := Conn{Kind: kvproto.Scheduler, DP: dp}
-	if !r.told {
-		r.told = true
-		m.sayWorkers(dp, nil, r.lastWord())
-	}
+	m.tellWorkers(r, dp, nil)
 	if r.failure != nil && r.failure.rule == RuleReleased {
 		m.say(scheduler, kvproto.Released{Transfer: r.view.ID})
 		return

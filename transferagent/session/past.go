@@ -7,13 +7,14 @@ import (
 // record is what is remembered of an ended transfer.
 type record struct {
 	view     Transfer
-	dp       int     // local rank, -1 when the own engine never named the transfer
-	failure  *ending // nil: it ended well
-	expected bool    // Expect was taken
-	claimed  bool    // Hold or Receive was answered
-	told     bool    // the workers were told, or must not be
-	peerTold bool    // the other side was told, or does not have to be
-	revoked  bool    // Revokes was asked for
+	dp       int              // local rank, -1 when the own engine never named the transfer
+	failure  *ending          // nil: it ended well
+	expected bool             // Expect was taken
+	claimed  bool             // Hold or Receive was answered
+	settled  bool             // an abort was answered: no worker is told any more
+	told     map[int]struct{} // by tp: workers that were told
+	peerTold bool             // the other side was told, or does not have to be
+	revoked  bool             // Revokes was asked for
 }
 
 // past remembers the newest Remembered ended transfers.

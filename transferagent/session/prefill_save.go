@@ -53,10 +53,7 @@ func (p *Prefill) workerOf(now time.Time, c Conn, m kvproto.Message, id string) 
 		return nil, nil, err
 	}
 	if r := p.past.find(id); r != nil {
-		if !r.told {
-			r.told = true
-			p.sayWorkers(c.DP, nil, r.lastWord())
-		}
+		p.tellWorker(r, c)
 		return nil, nil, nil
 	}
 	t, err := p.find(now, id, c.DP)

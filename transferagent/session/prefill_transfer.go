@@ -170,12 +170,11 @@ func (p *Prefill) end(now time.Time, t *prefillTransfer) {
 	}
 	// Workers that have seen nothing of the transfer yet are told when it is held.
 	if t.hold != nil || t.touched {
-		r.told = true
-		p.sayWorkers(t.dp, t.lost, lastWord(t.id, why))
+		p.tellWorkers(r, t.dp, t.lost)
 	}
 	switch {
 	case t.aborted:
-		r.told = true
+		r.settled = true
 		p.sayScheduler(t.dp, t.lost, kvproto.Quiet{Transfer: t.id})
 	case t.hold == nil:
 	case why == nil || why.rule == RuleReleased:
