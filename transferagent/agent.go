@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -122,8 +123,8 @@ var errService = errors.New("the agent can't go on without it")
 
 func (a *Agent) close() error {
 	var all error
-	for i := len(a.closing) - 1; i >= 0; i-- {
-		all = errors.Join(all, a.closing[i]())
+	for _, c := range slices.Backward(a.closing) {
+		all = errors.Join(all, c())
 	}
 	a.closing = nil
 	return all
@@ -152,6 +153,6 @@ func ignoreClosed(f func() error) func() error {
 // incarnation draws the epoch of an agent.
 func incarnation() uint64 {
 	var b [8]byte
-	rand.Read(b[:]) //nolint:errcheck // it never fails
+	_, _ = rand.Read(b[:]) // it never fails
 	return binary.BigEndian.Uint64(b[:])
 }

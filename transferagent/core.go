@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pdpool/pdpool/kvlayout"
@@ -39,10 +40,11 @@ func defaultLimits(own netip.Addr) limits {
 
 // The bounds of the KV socket.
 const (
-	kvQueue      = 8192 // messages that wait for one connection of the engine
-	helloWithin  = 5 * time.Second
-	attachWithin = 15 * time.Second
-	kvSpare      = 16 // connections beside those of a complete engine
+	kvQueue         = 8192 // messages that wait for one connection of the engine
+	helloWithin     = 5 * time.Second
+	attachWithin    = 15 * time.Second       // for copies to let go of the last connection's memory
+	duplicateWithin = 500 * time.Millisecond // for the end of the last connection to be seen
+	kvSpare         = 16                     // connections beside those of a complete engine
 )
 
 // handshakeWithin is how long a transfer waits for its peer's handshake.
@@ -51,7 +53,7 @@ const handshakeWithin = 10 * time.Second
 // agentCore binds what an agent needs that moves the bytes itself.
 func (a *Agent) agentCore(ctx context.Context, o Options, m *metrics) (health, error) {
 	own := o.PodIP.Unmap()
-	mover, name, err := openMover(o)
+	mover, name, err := openMover(o) //nolint:contextcheck // it lives until Close, not until ctx ends
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +154,7 @@ func (l *loop) count(n session.Notice) {
 	default:
 		return
 	}
-	l.metrics.transfers.WithLabelValues(string(l.config.Mode), outcome, rule).Inc()
+	l.metrics.transfers.WithLabelValues(strings.ToLower(string(l.config.Mode)), outcome, rule).Inc()
 	received := int64(0)
 	for _, c := range l.mover.Received(id) {
 		received += c.Bytes

@@ -98,15 +98,15 @@ func (l *loop) notice(n session.Notice) {
 }
 
 // attach gives a slot to a new connection and welcomes it. busy is not nil while
-// the slot's last connection still lets go of its memory: the caller waits for it
-// and tries again.
+// another connection has the slot: one that lets go of its memory, or, with a
+// refusal, one whose end is not known yet. The caller waits for it and tries again.
 func (l *loop) attach(s *slot, epoch uint64) (busy <-chan struct{}, err *refusal) {
 	d := &l.door
 	if old := d.slots[s.who]; old != nil {
 		if old.gone {
 			return old.freed, nil
 		}
-		return nil, refusef(ruleDuplicate, "%s is connected already", name(s.who))
+		return old.freed, refusef(ruleDuplicate, "%s is connected already", name(s.who))
 	}
 	if !slices.Equal(s.hello.Faults, d.faults) {
 		if busy, err := l.inject(s.hello.Faults); busy != nil || err != nil {
@@ -124,10 +124,10 @@ func (l *loop) attach(s *slot, epoch uint64) (busy <-chan struct{}, err *refusal
 // busy is as for attach.
 func (l *loop) inject(faults []string) (busy <-chan struct{}, err *refusal) {
 	for _, s := range l.door.slots {
-		if !s.gone {
-			return nil, refusef(ruleFaults, "faults %q differ from %q of the engine that is being served", faults, l.door.faults)
-		}
 		busy = s.freed
+		if !s.gone {
+			return busy, refusef(ruleFaults, "faults %q differ from %q of the engine that is being served", faults, l.door.faults)
+		}
 	}
 	if busy != nil {
 		return busy, nil
@@ -158,8 +158,7 @@ func (l *loop) complete() {
 	if d.ready || len(d.slots) != d.want {
 		return
 	}
-	var ranks []moriio.AgentRank
-	var names []string
+	var workers []*slot
 	for _, s := range d.slots {
 		switch {
 		case s.gone:
@@ -168,13 +167,17 @@ func (l *loop) complete() {
 		case s.rank == nil:
 			return
 		default:
-			ranks, names = append(ranks, *s.rank), s.names
+			workers = append(workers, s)
 		}
 	}
-	slices.SortFunc(ranks, func(a, b moriio.AgentRank) int {
-		return cmp.Or(cmp.Compare(a.DP, b.DP), cmp.Compare(a.TP, b.TP))
+	slices.SortFunc(workers, func(a, b *slot) int {
+		return cmp.Or(cmp.Compare(a.rank.DP, b.rank.DP), cmp.Compare(a.rank.TP, b.rank.TP))
 	})
-	metadata, err := l.describe(ranks, names)
+	ranks := make([]moriio.AgentRank, len(workers))
+	for i, s := range workers {
+		ranks[i] = *s.rank
+	}
+	metadata, err := l.describe(ranks, workers[0].names)
 	if err != nil {
 		l.log.Error("the engine's memory can't be described to peers", "error", err)
 		return
@@ -219,7 +222,9 @@ func (l *loop) detach(s *slot, why error) {
 		// Peers hold descriptors of memory that goes: they have to shake hands again.
 		l.disown()
 	}
-	l.raise(session.EngineGone{Conn: s.who})
+	if s.admitted {
+		l.raise(session.EngineGone{Conn: s.who})
+	}
 }
 
 // withdraw gives the slot of a connection back that nobody serves.

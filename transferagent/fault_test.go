@@ -25,9 +25,9 @@ func TestFaultsOfASimulatorAreInjected(t *testing.T) {
 	}
 	// The next engine of the pod is sound again.
 	for _, w := range p.prefill.workers {
-		w.client.Close()
+		_ = w.client.Close()
 	}
-	p.prefill.sched.Close()
+	_ = p.prefill.sched.Close()
 	pp.await("/readyz", 503)
 	p.prefill = pp.connect()
 	p.serves(t, "tx-on", 2)

@@ -36,7 +36,8 @@ func (l *loop) answerHandshake(p *zmtp.Peer, frames [][]byte) {
 	l.metrics.handshakes.WithLabelValues("served").Inc()
 }
 
-// describe makes the answer of a handshake.
+// describe makes the answer of a handshake: the ranks, of which there is at least
+// one, and the engine's names for the regions of the first.
 func (l *loop) describe(ranks []moriio.AgentRank, names []string) ([]byte, error) {
 	self := l.self
 	self.Ranks = ranks
@@ -50,7 +51,7 @@ func (l *loop) describe(ranks []moriio.AgentRank, names []string) ([]byte, error
 		Interleave:      layout.Interleave,
 		PDPool:          &self,
 	}
-	for i, r := range ranks[len(ranks)-1].Regions {
+	for i, r := range ranks[0].Regions {
 		m.NumBlocks = r.Blocks
 		m.BlockLen = max(m.BlockLen, int(r.RowBytes)*r.BlockTokens*r.Heads.Count)
 		m.BaseAddresses = append(m.BaseAddresses, uint64(r.Offset))
@@ -65,8 +66,8 @@ func (l *loop) describe(ranks []moriio.AgentRank, names []string) ([]byte, error
 	return b, nil
 }
 
-// handshake dials a peer for its metadata and, when it has them, keeps a
-// connection to its notify port.
+// handshake dials a peer for its metadata and, when it has them, opens and keeps
+// a connection to its notify port.
 func (l *loop) handshake(ctx context.Context, at session.Peer) {
 	err := checkPeer(at, l.limits.own)
 	if err == nil && l.dialing >= l.limits.dials {
@@ -97,7 +98,7 @@ func (l *loop) shaken(ctx context.Context, at session.Peer, m *moriio.Metadata, 
 		l.metrics.handshakes.WithLabelValues("dialled").Inc()
 	}
 	l.raise(session.Handshaken{Peer: at, Metadata: m, Err: err})
-	if err == nil && l.peer(ctx, at) == nil {
+	if err == nil && l.renew(ctx, at) == nil {
 		l.raise(session.PeerGone{Peer: at})
 	}
 }

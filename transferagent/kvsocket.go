@@ -77,9 +77,9 @@ func (k *kvSocket) serve(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			if err == nil {
-				err = conn.Close()
+				_ = conn.Close()
 			}
-			return nil //nolint:nilerr // the listener was closed on purpose
+			return nil
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("KV socket: %w", err)
 		case err != nil:
@@ -154,10 +154,13 @@ func (k *kvSocket) greet(c *kvconn.Conn) (kvproto.Hello, error) {
 	return hello, nil
 }
 
-// attach takes the connection's slot, waiting for one that is being given back.
+// attach takes the connection's slot. It waits for one that is being given back,
+// and a moment for one whose connection may have ended just now.
 func (k *kvSocket) attach(ctx context.Context, s *slot) error {
 	ctx, cancel := context.WithTimeout(ctx, attachWithin)
 	defer cancel()
+	moment := time.NewTimer(duplicateWithin)
+	defer moment.Stop()
 	for {
 		var busy <-chan struct{}
 		var refused *refusal
@@ -167,13 +170,19 @@ func (k *kvSocket) attach(ctx context.Context, s *slot) error {
 			// The turn may still run: give back what it takes.
 			k.loop.do(func(context.Context) { k.loop.withdraw(s, err) })
 			return err
-		case refused != nil:
+		case busy == nil && refused != nil:
 			return refused
 		case busy == nil:
 			return nil
 		}
+		ended := (<-chan time.Time)(nil)
+		if refused != nil {
+			ended = moment.C
+		}
 		select {
 		case <-busy:
+		case <-ended:
+			return refused
 		case <-ctx.Done():
 			return refusef(ruleDuplicate, "copies still touch the memory of the last %s", name(s.who))
 		}
@@ -222,7 +231,7 @@ func checkHello(cfg *agentconfig.Config, h kvproto.Hello) error {
 	}{
 		{"tp", h.TPSize, l.TP},
 		{"dcp", h.DCP, l.DCP},
-		{"interleave", h.Interleave, l.Interleave},
+		{"interleave", dealing(h.DCP, h.Interleave), dealing(l.DCP, l.Interleave)},
 		{"block size", h.BlockTokens, cfg.Block},
 		{"model", h.Model, cfg.Model},
 		{"KV type", plainType(kvlayout.KVType(h.KVType)), plainType(cfg.KVType)},
@@ -246,6 +255,14 @@ func checkHello(cfg *agentconfig.Config, h kvproto.Hello) error {
 		return refusef(ruleFaults, "faults %q: only a simulator may inject them, the engine is %s", h.Faults, cfg.Engine)
 	}
 	return nil
+}
+
+// dealing is the interleave, 1 where tokens are not dealt to several ranks.
+func dealing(dcp, interleave int) int {
+	if dcp <= 1 {
+		return 1
+	}
+	return interleave
 }
 
 // plainType is what an element type means: Auto is BF16.

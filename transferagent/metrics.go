@@ -59,6 +59,7 @@ type metrics struct {
 	connections *prometheus.GaugeVec   // connection
 	relayed     *prometheus.CounterVec // result
 	routers     prometheus.Gauge
+	sessions    prometheus.Gauge
 
 	rules, reasons labels
 }
@@ -85,7 +86,10 @@ func newMetrics() *metrics {
 	m.routers = prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: "pdpool", Subsystem: "agent", Name: "routers", Help: "Routers that registrations are relayed to.",
 	})
-	m.registry.MustRegister(m.transfers, m.bytes, m.copySeconds, m.handshakes, m.refusals, m.dropped, m.connections, m.relayed, m.routers,
+	m.sessions = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: "pdpool", Subsystem: "agent", Name: "mover_sessions", Help: "Sessions of the own mover with peers.",
+	})
+	m.registry.MustRegister(m.sessions, m.transfers, m.bytes, m.copySeconds, m.handshakes, m.refusals, m.dropped, m.connections, m.relayed, m.routers,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

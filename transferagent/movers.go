@@ -46,6 +46,7 @@ func (l *loop) courier(ctx context.Context, p *peer, o session.CopyOrder) *couri
 	ctx, cancel := context.WithCancel(ctx)
 	c := &courier{epoch: o.Epoch, orders: newQueue[session.CopyOrder](l.limits.orders), cancel: cancel}
 	p.courier = c
+	l.metrics.sessions.Inc()
 	l.group.Go(func() {
 		defer cancel()
 		err := l.carry(ctx, c, o.Peer.Host, o.Address)
@@ -53,8 +54,12 @@ func (l *loop) courier(ctx context.Context, p *peer, o session.CopyOrder) *couri
 			l.copied(rest, 0, err)
 		}
 		l.do(func(context.Context) {
-			if p.courier == c {
-				l.lose(p, err)
+			l.metrics.sessions.Dec()
+			// The notifications that tell of the failed copies still go out.
+			if p := l.peers[o.Peer]; p != nil && p.courier == c {
+				p.courier = nil
+				l.log.Info("mover session with peer ended", "peer", p.at, "error", err)
+				l.raise(session.PeerGone{Peer: p.at})
 			}
 		})
 	})

@@ -83,31 +83,37 @@ func (r *reopener) open(ctx context.Context) error {
 
 // serve handles messages until ctx ends.
 func (r *reopener) serve(ctx context.Context) error {
-	for {
+	for ctx.Err() == nil {
 		r.mu.Lock()
 		router := r.router
 		r.mu.Unlock()
 		if err := router.Serve(ctx, r.handle); err != nil {
 			return err
 		}
-		for {
-			if ctx.Err() != nil {
-				return nil
-			}
-			r.mu.Lock()
-			parted := r.parted
-			r.mu.Unlock()
-			if !parted {
-				return errors.New("listener was closed")
-			}
-			err := r.open(ctx)
-			if err == nil {
-				break
-			}
-			r.log.Error("port can't be opened again", "address", r.address, "error", err)
-			pause(ctx, listenAgain)
+		if err := r.again(ctx); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// again binds the port anew after part, as soon as the system lets it.
+func (r *reopener) again(ctx context.Context) error {
+	r.mu.Lock()
+	parted := r.parted
+	r.mu.Unlock()
+	if !parted && ctx.Err() == nil {
+		return errors.New("listener was closed")
+	}
+	for ctx.Err() == nil {
+		err := r.open(ctx)
+		if err == nil {
+			return nil
+		}
+		r.log.Error("port can't be opened again", "address", r.address, "error", err)
+		pause(ctx, listenAgain)
+	}
+	return nil
 }
 
 // part ends all connections and opens the port anew.

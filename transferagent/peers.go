@@ -69,7 +69,22 @@ func (l *loop) peer(ctx context.Context, at session.Peer) *peer {
 	return p
 }
 
-// lose forgets a peer whose control connection or mover session has ended.
+// renew opens a connection that is younger than the metadata of a handshake: the
+// end of an older one may be that of the incarnation before, and says nothing of
+// this one. What waits on the older one is still sent.
+func (l *loop) renew(ctx context.Context, at session.Peer) *peer {
+	old := l.peers[at]
+	if old == nil {
+		return l.peer(ctx, at)
+	}
+	delete(l.peers, at)
+	old.notes.finish()
+	p := l.peer(ctx, at)
+	p.courier = old.courier
+	return p
+}
+
+// lose forgets a peer whose control connection has ended.
 func (l *loop) lose(p *peer, why error) {
 	if l.peers[p.at] != p {
 		return

@@ -65,12 +65,12 @@ func startStock(t *testing.T, cfg agentconfig.Config) *stock {
 		}
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\"} %d.0\nvllm:num_requests_waiting{engine=\"0\"} 0.0\n", e.running.Load())
+		_, _ = fmt.Fprintf(w, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\"} %d.0\nvllm:num_requests_waiting{engine=\"0\"} 0.0\n", e.running.Load())
 	})
 	server := &http.Server{Handler: mux}
 	l := e.listen(cfg.Ports.HTTP)
-	go server.Serve(l)
-	t.Cleanup(func() { server.Close() })
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
 	for offset := range 2 {
 		for _, base := range []int{cfg.Ports.EngineHandshake, cfg.Ports.EngineNotify} {
 			l := e.listen(base + offset)
@@ -87,7 +87,7 @@ func (e *stock) listen(port int) net.Listener {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	e.t.Cleanup(func() { l.Close() })
+	e.t.Cleanup(func() { _ = l.Close() })
 	return l
 }
 
@@ -97,7 +97,7 @@ func discard(l net.Listener) {
 		if err != nil {
 			return
 		}
-		c.Close()
+		_ = c.Close()
 	}
 }
 
@@ -112,7 +112,7 @@ func (e *stock) ping() {
 			e.t.Fatal(err)
 		}
 		e.pings = d
-		e.t.Cleanup(func() { d.Close() })
+		e.t.Cleanup(func() { _ = d.Close() })
 	}
 	m := moriio.Registration{
 		Role: e.cfg.Role, HTTPAddress: fmt.Sprintf("172.17.0.1:%d", e.cfg.Ports.HTTP),
@@ -224,7 +224,7 @@ func TestDeadListenerEndsReadinessAndRelay(t *testing.T) {
 	e.ping()
 	pod.await("/readyz", http.StatusOK)
 	port := cfg.Ports.EngineNotify + 1
-	e.listeners[port].Close()
+	_ = e.listeners[port].Close()
 	pod.await("/readyz", http.StatusServiceUnavailable)
 	if _, body := pod.get("/readyz"); !strings.Contains(body, fmt.Sprintf("engine port %d is not listening", port)) {
 		t.Fatalf("not ready because %s", body)

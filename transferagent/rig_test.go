@@ -45,7 +45,7 @@ func freePort(t *testing.T) int {
 		port := int(lastPort.Add(1))
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
-			l.Close()
+			_ = l.Close()
 			return port
 		}
 	}
@@ -63,7 +63,8 @@ func podConfig(t *testing.T, role kvlayout.Role, g kvlayout.Geometry, l kvlayout
 		Ports: agentconfig.Ports{
 			HTTP: freePort(t), Agent: freePort(t), Handshake: freePort(t), Notify: freePort(t), Data: freePort(t),
 		},
-		Timeouts: agentconfig.Timeouts{Transfer: 10, Defer: 10, ReceiveAbort: 10, Drain: 10},
+		// Longer than any wait of a test: what ends by a deadline of the agent fails the test.
+		Timeouts: agentconfig.Timeouts{Transfer: 60, Defer: 60, ReceiveAbort: 60, Drain: 60},
 		KVSocket: filepath.Join(t.TempDir(), "kv.sock"),
 	}
 }
@@ -116,11 +117,11 @@ func startPodWith(t *testing.T, o Options) *pod {
 func (p *pod) get(path string) (int, string) {
 	p.t.Helper()
 	client := http.Client{Timeout: within, Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get(fmt.Sprintf("http://%s:%d%s", p.ip, p.cfg.Ports.Agent, path))
+	resp, err := client.Get("http://" + endpoint(p.ip, p.cfg.Ports.Agent) + path)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		p.t.Fatal(err)
@@ -158,18 +159,24 @@ func eventually(t *testing.T, check func() error) {
 	}
 }
 
-// transfer asks for the state of a transfer.
+// transfer asks for the state of a transfer that the agent knows.
 func (p *pod) transfer(id string) transferView {
 	p.t.Helper()
-	status, body := p.get("/transfers/" + id)
-	if status != http.StatusOK {
-		p.t.Fatalf("transfer %s: %d %s", id, status, body)
-	}
-	var v transferView
-	if err := json.Unmarshal([]byte(body), &v); err != nil {
+	v, err := p.look(id)
+	if err != nil {
 		p.t.Fatal(err)
 	}
 	return v
+}
+
+// look asks for the state of a transfer that the agent may not know yet.
+func (p *pod) look(id string) (v transferView, err error) {
+	p.t.Helper()
+	status, body := p.get("/transfers/" + id)
+	if status != http.StatusOK {
+		return v, fmt.Errorf("transfer %s: %d %s", id, status, body)
+	}
+	return v, json.Unmarshal([]byte(body), &v)
 }
 
 const testBlocks = 40
@@ -202,7 +209,7 @@ func (p *pod) dial(h kvproto.Hello) (*kvclient.Client, error) {
 	defer cancel()
 	c, err := kvclient.Dial(ctx, p.cfg.KVSocket, h)
 	if err == nil {
-		p.t.Cleanup(func() { c.Close() })
+		p.t.Cleanup(func() { _ = c.Close() })
 	}
 	return c, err
 }
@@ -241,8 +248,8 @@ func (p *pod) newWorker(tp int, faults ...string) *worker {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.t.Cleanup(func() { memory.Unmap(b) })
-	defer f.Close()
+	p.t.Cleanup(func() { _ = memory.Unmap(b) })
+	defer func() { _ = f.Close() }()
 	w.memory = b
 	if err := w.client.SendMemory(size, f); err != nil {
 		p.t.Fatal(err)

@@ -3,7 +3,10 @@ package transferagent
 import (
 	"bytes"
 	"fmt"
+	"net/http"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -231,5 +234,51 @@ func (p *pair) account(t *testing.T, r prompt) {
 	}
 	if sent == 0 || sent != got || pt.State != session.Ended || dt.State != session.Ended {
 		t.Fatalf("prefill sent %d in state %s, decode got %d in state %s", sent, pt.State, got, dt.State)
+	}
+}
+
+func TestNumbersTellWhatHappened(t *testing.T) {
+	p := startPair(t, "tcp", latent, plain, dealt)
+	for i := range 2 {
+		p.serves(t, fmt.Sprintf("tx-%d", i), i)
+	}
+	moved := int64(0)
+	for i := range 2 {
+		for _, f := range p.decode.pod.transfer(fmt.Sprintf("tx-%d", i)).Received {
+			moved += f.Bytes
+		}
+	}
+	for _, c := range []struct {
+		pod  *pod
+		want []string
+	}{
+		{p.prefill.pod, []string{
+			`transfers_total{mode="write",outcome="done",rule=""} 2`, fmt.Sprintf(`bytes_total{direction="sent"} %d`, moved),
+			`handshakes_total{result="dialled"} 1`, `handshakes_total{result="served"} 1`, `copy_seconds_count 12`,
+			`kv_connections{connection="worker"} 2`, `kv_connections{connection="scheduler"} 1`, `inflight_transfers 0`,
+		}},
+		{p.decode.pod, []string{
+			`transfers_total{mode="write",outcome="done",rule=""} 2`, fmt.Sprintf(`bytes_total{direction="received"} %d`, moved),
+			`handshakes_total{result="dialled"} 1`, `inflight_transfers 0`,
+		}},
+	} {
+		_, text := c.pod.get("/metrics")
+		for _, want := range c.want {
+			if !strings.Contains(text, "\npdpool_agent_"+want+"\n") {
+				t.Errorf("%s does not say %s", c.pod.cfg.Role, want)
+			}
+		}
+	}
+	if status, _ := p.decode.pod.get("/transfers/unknown"); status != http.StatusNotFound {
+		t.Errorf("an unknown transfer: %d", status)
+	}
+	if status, _ := p.decode.pod.get("/healthz"); status != http.StatusOK {
+		t.Errorf("healthz: %d", status)
+	}
+	if err := os.Remove(p.decode.pod.cfg.KVSocket); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := p.decode.pod.get("/healthz"); status != http.StatusServiceUnavailable {
+		t.Errorf("healthz without the socket: %d %s", status, body)
 	}
 }

@@ -44,7 +44,7 @@ func TestExitStatusAndSentence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer busy.Close()
+	defer func() { _ = busy.Close() }()
 	port := busy.Addr().(*net.TCPAddr).Port
 	unreadable := filepath.Join(t.TempDir(), "missing.json")
 	broken := config(t, 21001)
@@ -92,7 +92,7 @@ func TestRunsFromAFileUntilItIsStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
+	_ = l.Close()
 	path := filepath.Join(t.TempDir(), "agent.json")
 	if err := os.WriteFile(path, []byte(encode(t, config(t, port))), 0o600); err != nil {
 		t.Fatal(err)
