@@ -6,12 +6,14 @@ package controllers
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -91,7 +93,43 @@ func (r *PDPoolReconciler) Reconcile(ctx context.Context, pool *v1alpha1.PDPool)
 	if statusErr == nil {
 		r.send(pool, plan.Events)
 	}
-	return ctrl.Result{RequeueAfter: plan.RequeueAfter}, errors.Join(applyErr, statusErr)
+	after := plan.RequeueAfter
+	if told(applyErr) {
+		// The status says it; only time or the user mends it.
+		applyErr, after = nil, sooner(after, refusedInterval)
+	}
+	return ctrl.Result{RequeueAfter: after}, errors.Join(applyErr, ignoreConflict(statusErr))
+}
+
+// refusedInterval is how long an object that the API server refused, or that is
+// somebody else's, waits for its next attempt.
+const refusedInterval = 30 * time.Second
+
+// told reports whether err holds nothing but what the status tells the user.
+func told(err error) bool {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !told(e) })
+	}
+	var conflict *pdpool.ConflictError
+	var refused *pdpool.RefusedError
+	return errors.As(err, &conflict) || errors.As(err, &refused)
+}
+
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b < a {
+		return b
+	}
+	return a
+}
+
+// ignoreConflict drops the error of a write over an older object: the newer one
+// is on its way through the watch and brings a look of its own.
+func ignoreConflict(err error) error {
+	if apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
 }
 
 // writeStatus makes the one write of the status, and none when nothing differs.

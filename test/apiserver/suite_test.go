@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,7 +48,7 @@ var gates = map[string]map[string]string{
 type world struct {
 	client.Client
 	scheme *runtime.Scheme
-	writes *atomic.Int64 // by the operator
+	writes *tally // by the operator
 }
 
 func TestOperator(t *testing.T) {
@@ -106,7 +105,7 @@ func start(t *testing.T, flags map[string]string) world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := world{scheme: scheme, writes: new(atomic.Int64)}
+	w := world{scheme: scheme, writes: &tally{by: map[string]int{}}}
 	run(t, mgr, w.writes)
 	if w.Client, err = client.New(rest, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
@@ -116,7 +115,7 @@ func start(t *testing.T, flags map[string]string) world {
 }
 
 // run starts controller and webhook, and ends them with the test.
-func run(t *testing.T, mgr ctrl.Manager, writes *atomic.Int64) {
+func run(t *testing.T, mgr ctrl.Manager, writes *tally) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	reconciler := &controllers.PDPoolReconciler{
