@@ -97,7 +97,7 @@ func (s *Server) serveLegs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x := s.newExchange(w, r, request, p, began)
-	code := x.run()
+	code := x.run() //nolint:contextcheck // legs outlive the client where a stock engine wants it
 	s.metrics.requests.WithLabelValues(endpoint, code).Inc()
 	s.metrics.seconds.WithLabelValues(endpoint).Observe(time.Since(began).Seconds())
 	if code == codeBroken && !x.request.stream {

@@ -119,7 +119,7 @@ func (x *exchange) openDecode(r *http.Request) {
 
 func (x *exchange) decodeOnce(r *http.Request) *opened {
 	l := &x.decode
-	answer, err := x.transport.RoundTrip(r)
+	answer, err := x.transport.RoundTrip(r) //nolint:bodyclose // opened.close does
 	if err != nil {
 		return &opened{failed: x.legError(l, err)}
 	}

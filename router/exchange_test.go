@@ -67,7 +67,7 @@ func TestStreamPassesByteForByte(t *testing.T) {
 			next(t, "the client", taken) // nothing waits for the next chunk
 		}
 	})
-	response := r.open(t, context.Background(), completions, streamed)
+	response := r.open(context.Background(), t, completions, streamed)
 	defer func() { _ = response.Body.Close() }()
 	if got := response.Header.Get("Content-Type"); got != "text/event-stream; charset=utf-8" {
 		t.Errorf("Content-Type is %q", got)
@@ -133,11 +133,9 @@ func TestPrefillFailureEndsDecodeAtOnce(t *testing.T) {
 				if a.header.Get(TransferHeader) == "" {
 					t.Errorf("no %s", TransferHeader)
 				}
-				next(t, "decode's cancellation", r.decode.gone)
+				r.cancelled(t, kvlayout.Decode)
 				name := `pdpool_router_legs_total{outcome="` + c.outcome + `",role="prefill"}`
-				eventually(t, "legs counted", func() bool {
-					return metric(t, r.OpsHandler(), name) == 1 && metric(t, r.OpsHandler(), `pdpool_router_legs_total{outcome="cancelled",role="decode"}`) == 1
-				})
+				eventually(t, "prefill's leg counted", func() bool { return metric(t, r.OpsHandler(), name) == 1 })
 			})
 		}
 	}
@@ -186,7 +184,7 @@ func TestDecodeFailureEndsPrefillAtOnce(t *testing.T) {
 			if a.status != c.status || a.code(t) != c.code || !strings.HasPrefix(a.message(t), "decode leg failed: ") {
 				t.Errorf("status %d, %s", a.status, a.body)
 			}
-			next(t, "prefill's cancellation", r.prefill.gone)
+			r.cancelled(t, kvlayout.Prefill)
 		})
 	}
 }
@@ -259,23 +257,28 @@ func TestAgentsAreNotWaitedFor(t *testing.T) {
 
 func TestPrefillFailsInMidStream(t *testing.T) {
 	r := newRig(t)
+	begun := make(chan struct{})
 	r.prefill.does(func(w http.ResponseWriter, _ *http.Request) {
-		next(t, "decode's leg", r.decode.gone)
+		<-begun
 		reply(w, 500, `{"error":{"message":"boom"}}`)
 	})
 	r.decode.does(func(w http.ResponseWriter, q *http.Request) {
 		stream(w)(lines(1))
-		r.decode.gone <- struct{}{}
 		<-q.Context().Done()
 	})
-	a := r.post(t, completions, streamed)
-	event := strings.TrimPrefix(a.body, lines(1))
-	if a.status != 200 || a.err != nil || !strings.HasPrefix(event, "data: {\"error\":") || !strings.HasSuffix(event, "}\n\n") {
-		t.Fatalf("status %d, body %q, %v", a.status, a.body, a.err)
+	response := r.open(context.Background(), t, completions, streamed)
+	defer func() { _ = response.Body.Close() }()
+	first := make([]byte, len(lines(1)))
+	if _, err := io.ReadFull(response.Body, first); err != nil || string(first) != lines(1) {
+		t.Fatalf("%q, %v", first, err)
 	}
-	if strings.Contains(a.body, "[DONE]") || !strings.Contains(event, "prefill leg failed: leg-failed: boom") {
-		t.Errorf("body %q", a.body)
+	close(begun)
+	event, err := io.ReadAll(response.Body)
+	const want = `data: {"error":{"message":"prefill leg failed: leg-failed: boom","type":"server_error","param":null,"code":"leg-failed"}}` + "\n\n"
+	if string(event) != want || err != nil {
+		t.Errorf("%q, %v", event, err)
 	}
+	r.cancelled(t, kvlayout.Decode)
 }
 
 func TestDecodeDiesInMidStream(t *testing.T) {
@@ -347,8 +350,8 @@ func TestClientGone(t *testing.T) {
 				_ = response.Body.Close()
 				t.Fatal("an answer came")
 			}
-			next(t, "prefill's cancellation", r.prefill.gone)
-			next(t, "decode's cancellation", r.decode.gone)
+			r.cancelled(t, kvlayout.Prefill)
+			r.cancelled(t, kvlayout.Decode)
 			eventually(t, "the request counted", func() bool {
 				return metric(t, r.OpsHandler(), `pdpool_router_requests_total{code="client-gone",endpoint="/v1/completions"}`) == 1
 			})
@@ -363,13 +366,13 @@ func TestClientGoneInMidStream(t *testing.T) {
 		<-q.Context().Done()
 	})
 	ctx, leave := context.WithCancel(context.Background())
-	response := r.open(t, ctx, completions, streamed)
+	response := r.open(ctx, t, completions, streamed)
 	if line, err := bufio.NewReader(response.Body).ReadString('\n'); err != nil || line == "" {
 		t.Fatal(line, err)
 	}
 	leave()
 	_ = response.Body.Close()
-	next(t, "decode's cancellation", r.decode.gone)
+	r.cancelled(t, kvlayout.Decode)
 }
 
 func TestDeadlines(t *testing.T) {
@@ -398,7 +401,7 @@ func TestDeadlines(t *testing.T) {
 			if a.status != c.status || !strings.Contains(a.body, c.text) || strings.Contains(a.body, "[DONE]") {
 				t.Errorf("status %d, body %q", a.status, a.body)
 			}
-			next(t, "decode's cancellation", r.decode.gone)
+			eventually(t, "the ends of both legs", func() bool { return r.prefill.running.Load()+r.decode.running.Load() == 0 })
 		})
 	}
 }

@@ -34,28 +34,21 @@ type call struct {
 	body   string
 }
 
-func (c call) json(t testing.TB) map[string]any {
-	t.Helper()
-	var v map[string]any
-	if err := json.Unmarshal([]byte(c.body), &v); err != nil {
-		t.Fatalf("body %q: %v", c.body, err)
-	}
-	return v
-}
-
 // engine is a fake engine: it does what answer says.
 type engine struct {
 	*httptest.Server
-	calls  chan call
-	gone   chan struct{} // a request was cancelled while answer ran
-	answer atomic.Pointer[func(w http.ResponseWriter, r *http.Request)]
+	calls   chan call
+	running atomic.Int64 // requests that are not answered
+	answer  atomic.Pointer[func(w http.ResponseWriter, r *http.Request)]
 }
 
 func newEngine(t testing.TB) *engine {
 	t.Helper()
-	e := &engine{calls: make(chan call, 64), gone: make(chan struct{}, 64)}
+	e := &engine{calls: make(chan call, 64)}
 	e.does(func(w http.ResponseWriter, _ *http.Request) { reply200(w) })
 	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e.running.Add(1)
+		defer e.running.Add(-1)
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return
@@ -64,11 +57,6 @@ func newEngine(t testing.TB) *engine {
 		case e.calls <- call{r.URL.Path, r.Header.Clone(), string(body)}:
 		default:
 		}
-		defer func() {
-			if r.Context().Err() != nil {
-				e.gone <- struct{}{}
-			}
-		}()
 		(*e.answer.Load())(w, r)
 	}))
 	t.Cleanup(e.Close)
@@ -214,14 +202,14 @@ func (a answer) error(t testing.TB) map[string]any {
 
 func (r *rig) post(t testing.TB, path, body string, headers ...string) answer {
 	t.Helper()
-	response := r.open(t, context.Background(), path, body, headers...)
+	response := r.open(context.Background(), t, path, body, headers...)
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(response.Body)
 	return answer{response.StatusCode, response.Header, string(text), err}
 }
 
 // open sends a request and returns when its answer begins.
-func (r *rig) open(t testing.TB, ctx context.Context, path, body string, headers ...string) *http.Response {
+func (r *rig) open(ctx context.Context, t testing.TB, path, body string, headers ...string) *http.Response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.http.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -269,13 +257,23 @@ func eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
+// cancelled waits until a leg that an engine would never answer has ended on both
+// sides.
+func (r *rig) cancelled(t testing.TB, role kvlayout.Role) {
+	t.Helper()
+	e := map[kvlayout.Role]*engine{kvlayout.Prefill: r.prefill, kvlayout.Decode: r.decode}[role]
+	eventually(t, "the end of the "+string(role)+" leg", func() bool {
+		return e.running.Load() == 0 && metric(t, r.OpsHandler(), `pdpool_router_legs_total{outcome="cancelled",role="`+string(role)+`"}`) > 0
+	})
+}
+
 func metricLine(t testing.TB, h http.Handler, name string) string {
 	t.Helper()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	for line := range strings.SplitSeq(w.Body.String(), "\n") {
-		if strings.HasPrefix(line, name) {
-			return strings.TrimSpace(strings.TrimPrefix(line, name))
+		if value, ok := strings.CutPrefix(line, name); ok {
+			return strings.TrimSpace(value)
 		}
 	}
 	return ""

@@ -103,46 +103,53 @@ func parse(args []string, out, errOut io.Writer) (o options, done bool, err erro
 }
 
 func (o *options) validate(rest []string) error {
-	var errs []error
-	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if len(rest) > 0 {
-		add("argument %q is not a flag, and only flags are taken", rest[0])
-	}
-	if o.pool != "" && o.namespace == "" {
-		add("--pool %q needs --namespace", o.pool)
-	}
-	if o.pool == "" && (o.namespace != "" || o.kubeconfig != "") {
-		add("--namespace and --kubeconfig have no effect without --pool")
-	}
-	if o.pool == "" && o.static == "" && o.registrations == "" {
-		add("there are no instances without --pool, --static or --registrations")
-	}
-	if o.pool != "" && o.static != "" {
-		add("--static and --pool exclude each other")
-	}
-	l := &o.limits
-	if l.MaxBody < 1 || l.MaxBuffered < l.MaxBody || l.MaxInflight < 1 {
-		add("--max-body %d and --max-inflight %d must be at least 1, --max-buffered %d at least --max-body", l.MaxBody, l.MaxInflight, l.MaxBuffered)
-	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{{"dial", l.Dial}, {"body", l.Body}, {"answer", l.Answer}, {"idle", l.Idle}, {"request", l.Request}, {"drain", o.drain}} {
-		if d.value <= 0 {
-			add("--%s-timeout %s must be more than 0", d.name, d.value)
-		}
-	}
-	if o.linger < 0 {
-		add("--shutdown-delay %s must not be negative", o.linger)
-	}
+	errs := append(o.sources(rest), o.bounds()...)
 	var err error
-	if l.Policy, err = policy.Parse(o.policy); err != nil {
+	if o.limits.Policy, err = policy.Parse(o.policy); err != nil {
 		errs = append(errs, fmt.Errorf("--policy: %w", err))
 	}
 	if len(errs) == 0 {
 		return nil
 	}
 	return joined(errs)
+}
+
+// sources checks where the instances come from.
+func (o *options) sources(rest []string) (errs []error) {
+	add := func(wrong bool, format string, args ...any) {
+		if wrong {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	if len(rest) > 0 {
+		add(true, "argument %q is not a flag, and only flags are taken", rest[0])
+	}
+	add(o.pool != "" && o.namespace == "", "--pool %q needs --namespace", o.pool)
+	add(o.pool == "" && (o.namespace != "" || o.kubeconfig != ""), "--namespace and --kubeconfig have no effect without --pool")
+	add(o.pool == "" && o.static == "" && o.registrations == "", "there are no instances without --pool, --static or --registrations")
+	add(o.pool != "" && o.static != "", "--static and --pool exclude each other")
+	return errs
+}
+
+// bounds checks the limits.
+func (o *options) bounds() (errs []error) {
+	l := &o.limits
+	if l.MaxBody < 1 || l.MaxBuffered < l.MaxBody || l.MaxInflight < 1 {
+		errs = append(errs, fmt.Errorf("--max-body %d and --max-inflight %d must be at least 1, --max-buffered %d at least --max-body",
+			l.MaxBody, l.MaxInflight, l.MaxBuffered))
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"dial", l.Dial}, {"body", l.Body}, {"answer", l.Answer}, {"idle", l.Idle}, {"request", l.Request}, {"drain", o.drain}} {
+		if d.value <= 0 {
+			errs = append(errs, fmt.Errorf("--%s-timeout %s must be more than 0", d.name, d.value))
+		}
+	}
+	if o.linger < 0 {
+		errs = append(errs, fmt.Errorf("--shutdown-delay %s must not be negative", o.linger))
+	}
+	return errs
 }
 
 // joined makes one sentence of all that is wrong.

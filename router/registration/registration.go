@@ -126,8 +126,7 @@ func (l *Listener) take(peer *zmtp.Peer, frames [][]byte) {
 	}
 	m, err := moriio.ParseRegistration(frames[0])
 	if err != nil {
-		var bad *moriio.Error
-		if errors.As(err, &bad) {
+		if bad, ok := errors.AsType[*moriio.Error](err); ok {
 			l.drop(bad.Reason())
 		}
 		l.o.Log.Debug("registration dropped", "from", peer.Addr(), "error", err)
