@@ -78,10 +78,11 @@ func (a *Agent) bind(ctx context.Context, o Options) error {
 	if o.PodIP.IsLoopback() {
 		host = o.PodIP.String()
 	}
-	a.web, err = (&net.ListenConfig{}).Listen(ctx, "tcp", endpoint(host, o.Config.Ports.Agent))
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", endpoint(host, o.Config.Ports.Agent))
 	if err != nil {
 		return fmt.Errorf("agent port %d: %w", o.Config.Ports.Agent, err)
 	}
+	a.web = newCapped(l, httpConns, func() { m.drop("http", "too-many") })
 	a.closing = append(a.closing, ignoreClosed(a.web.Close))
 	a.http = newServer(h, m, time.Duration(o.Config.Timeouts.Drain)*time.Second)
 	a.http.ErrorLog = slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug)
@@ -105,9 +106,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	for _, s := range a.serving {
 		group.Go(func() {
-			err := s.run(ctx)
-			if ctx.Err() == nil {
-				cancel(fmt.Errorf("%s ended: %w", s.name, errors.Join(err, errService)))
+			switch err := s.run(ctx); {
+			case ctx.Err() != nil:
+			case err != nil:
+				cancel(fmt.Errorf("%s: %w: %w", s.name, errService, err))
+			default:
+				cancel(fmt.Errorf("%s: %w", s.name, errService))
 			}
 		})
 	}
@@ -119,7 +123,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-var errService = errors.New("the agent can't go on without it")
+var errService = errors.New("ended before the agent")
 
 func (a *Agent) close() error {
 	var all error

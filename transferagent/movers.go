@@ -1,8 +1,8 @@
 package transferagent
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -101,8 +101,11 @@ func (l *loop) carry(ctx context.Context, c *courier, host string, address []byt
 			l.copied(o, 0, err)
 		}
 	}
-	err = s.Close()
-	return errors.Join(fmt.Errorf("session of the mover with %s ended", host), s.Err(), err)
+	why := cmp.Or(s.Err(), transport.ErrClosed)
+	if err := s.Close(); err != nil {
+		l.log.Error("mover session not closed", "peer", host, "error", err)
+	}
+	return fmt.Errorf("session of the mover with %s: %w", host, why)
 }
 
 // copied answers an order.

@@ -1,8 +1,8 @@
 package transferagent
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -147,7 +147,7 @@ func (l *loop) notifyPeer(ctx context.Context, p *peer) error {
 	for {
 		note, ok := p.notes.take(ctx)
 		if !ok {
-			return errors.Join(errPeerClosed, d.Err())
+			return fmt.Errorf("connection to the notify port: %w", cmp.Or(d.Err(), errClosed))
 		}
 		sendCtx, stop := context.WithTimeout(ctx, l.limits.send)
 		err := d.Send(sendCtx, note)
@@ -157,5 +157,3 @@ func (l *loop) notifyPeer(ctx context.Context, p *peer) error {
 		}
 	}
 }
-
-var errPeerClosed = errors.New("connection to the notify port ended")

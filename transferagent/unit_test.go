@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -200,5 +201,66 @@ func TestRegionsAreHeldToTheConfiguration(t *testing.T) {
 		if err := checkRegions(&cfg, hello, size, c.change(p.regions(1))); err == nil || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%q: %v", c.text, err)
 		}
+	}
+}
+
+func TestAgentEndsWithItsFirstServiceAndSaysWhich(t *testing.T) {
+	closed := 0
+	a := &Agent{
+		serving: []service{
+			{"healthy part", func(ctx context.Context) error { <-ctx.Done(); return nil }},
+			{"broken part", func(context.Context) error { return errors.New("no more") }},
+		},
+		closing: []func() error{func() error { closed++; return nil }},
+	}
+	err := a.Run(t.Context())
+	if err == nil || err.Error() != "broken part: ended before the agent: no more" || closed != 1 {
+		t.Fatalf("%v, closed %d times", err, closed)
+	}
+}
+
+func TestCappedListenerTurnsAwayAndRecovers(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	turned := make(chan struct{}, 1)
+	l := newCapped(inner, 1, func() { turned <- struct{}{} })
+	defer func() { _ = l.Close() }()
+	accepted := make(chan net.Conn, 3)
+	go func() {
+		defer close(accepted)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- c
+		}
+	}()
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	dial()
+	first := <-accepted
+	second := dial()
+	<-turned
+	if _, err := second.Read(make([]byte, 1)); err == nil {
+		t.Fatal("the second connection is open")
+	}
+	_, _ = first.Close(), first.Close() // twice gives one place back
+	dial()
+	third := <-accepted
+	dial()
+	<-turned
+	_ = third.Close()
+	_ = l.Close()
+	for c := range accepted {
+		t.Errorf("one more connection from %s", c.RemoteAddr())
 	}
 }
