@@ -15,8 +15,8 @@ const MaxNameLength = 30
 const (
 	maxReplicas = 256
 	maxPods     = 1024
-	// maxAttempts is far beyond what back-off permits; then counting starts anew.
-	maxAttempts = 10_000
+	// maxAttempts is more than ten years of crashes with back-off.
+	maxAttempts = 1_000_000
 )
 
 // podName is <pool>-<role>-<revision>-<replica>-<attempt>-<pod>. The attempt is in

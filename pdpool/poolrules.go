@@ -42,6 +42,7 @@ const (
 	reasonHost     = "the bytes never leave the host, so both instances have to be on it"
 	reasonArgs     = "the operator renders it, and of a repeated flag the last one would win in silence"
 	reasonTemplate = "the operator has to rely on it"
+	reasonMerge    = "a template adds and replaces; what it would remove is what the operator relies on"
 	reasonGPUs     = "a container gets exactly as many devices as its layout has ranks"
 )
 
@@ -123,10 +124,29 @@ func fixForEngineMover(r *Resolved) string {
 	for _, p := range kvlayout.Compatible(pair) {
 		same := func(o kvlayout.Problem) bool { return o.Rule == p.Rule && o.Field == p.Field }
 		if p.Severity == kvlayout.Refuse && !slices.ContainsFunc(withAgent, same) {
-			return p.Fix + " (rule " + p.Rule + "), or engine.type to Simulator to try the layout"
+			return withoutAgent(p).Fix + " (rule " + p.Rule + "), or engine.type to Simulator to try the layout"
 		}
 	}
 	return "set transfer.mover to Engine"
+}
+
+// agentFixes are the ways in which kvlayout advises the agent as mover, and what
+// is left of the sentence without.
+var agentFixes = strings.NewReplacer(
+	"set transfer.mover to Agent, use ", "use ",
+	"set transfer.mover to Agent, or ", "set ",
+	", or set transfer.mover to Agent", "",
+	", or transfer.mover to Agent", "",
+)
+
+// withoutAgent takes the agent out of what a problem of a vLLM pool advises, as
+// this version can't run it there.
+func withoutAgent(p kvlayout.Problem) kvlayout.Problem {
+	p.Fix = agentFixes.Replace(p.Fix)
+	if p.Fix == "set transfer.mover to Agent" {
+		p.Fix = "set decode.layout.dcp to 1"
+	}
+	return p
 }
 
 func checkBackend(r *Resolved) []kvlayout.Problem {

@@ -2,6 +2,7 @@ package pdpool
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -42,7 +43,12 @@ type revision struct {
 // newRecord renders the revision that the spec asks for.
 func (r *Resolved) newRecord(pool *v1alpha1.PDPool, role kvlayout.Role, d Defaults) (record, error) {
 	s := r.Side(role)
-	m := newMarks(string(encode(pool.Spec)), string(s.Template), s.Image, d.AgentImage)
+	// A template that came past the webhook could make pods that the operator does
+	// not know again.
+	if bad := checkTemplate(s.Template, role, r.GPUResource); len(bad) > 0 {
+		return record{}, errors.New(bad[0].String())
+	}
+	m := newMarks(string(encode(readable(pool).Spec)), s.Image, d.AgentImage)
 	t, err := r.podTemplate(pool, role, d, m)
 	if err != nil {
 		return record{}, err

@@ -129,9 +129,11 @@ func (r *Resolved) Pair() kvlayout.Pair {
 	side := func(s *Side) kvlayout.Side {
 		return kvlayout.Side{Layout: s.Layout, BlockSize: s.BlockSize, KVType: s.KVType, DevicesPerNode: r.DevicesPerNode}
 	}
+	geometry := r.Geometry
+	geometry.Model = r.Model
 	return kvlayout.Pair{
 		Engine: r.Engine, Version: r.Version, Mover: r.Mover, Mode: r.Mode,
-		Geometry: r.Geometry, HasGeometry: r.HasGeometry,
+		Geometry: geometry, HasGeometry: r.HasGeometry,
 		Prefill: side(&r.Prefill), Decode: side(&r.Decode),
 	}
 }

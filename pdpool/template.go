@@ -39,6 +39,7 @@ const graceMargin = 10 * time.Second
 
 // How often probes ask.
 const (
+	startupPeriod  = 2 * time.Second
 	probePeriod    = 5 * time.Second
 	livenessPeriod = 30 * time.Second
 )
@@ -240,5 +241,5 @@ func probe(port int, path string, period time.Duration, failures int32) *corev1.
 // startup asks often, so that a pod is ready soon after it can be, for as long as
 // the budget says.
 func startup(port int, path string, budget time.Duration) *corev1.Probe {
-	return probe(port, path, probePeriod, int32(budget/probePeriod))
+	return probe(port, path, startupPeriod, int32(budget/startupPeriod))
 }

@@ -24,15 +24,20 @@ const decoderVersion = "1.37"
 func checkTemplates(spec *v1alpha1.PDPoolSpec, r *Resolved) []kvlayout.Problem {
 	var out []kvlayout.Problem
 	for _, role := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
-		rs := roleSpec(spec, role)
-		if rs.Template == nil || len(rs.Template.Raw) == 0 {
-			continue
+		if t := roleSpec(spec, role).Template; t != nil {
+			out = append(out, checkTemplate(t.Raw, role, r.GPUResource)...)
 		}
-		c := templateCheck{root: string(role) + ".template", role: role, gpu: r.GPUResource}
-		c.check(rs.Template.Raw)
-		out = append(out, c.problems...)
 	}
 	return out
+}
+
+func checkTemplate(raw []byte, role kvlayout.Role, gpu string) []kvlayout.Problem {
+	if len(raw) == 0 {
+		return nil
+	}
+	c := templateCheck{root: string(role) + ".template", role: role, gpu: gpu}
+	c.check(raw)
+	return c.problems
 }
 
 // templateCheck looks for what a template may not hold.
@@ -43,32 +48,40 @@ type templateCheck struct {
 	problems []kvlayout.Problem
 }
 
-func (c *templateCheck) owned(path, message, fix string) {
+// owned adds a problem with what the operator keeps to itself.
+func (c *templateCheck) owned(path, message, fix string) { c.wrong(path, message, reasonTemplate, fix) }
+
+func (c *templateCheck) wrong(path, message, reason, fix string) {
 	f := c.root
 	if path != "" {
 		f += "." + path
 	}
-	c.problems = append(c.problems, refuse("template-owned", f, message, reasonTemplate, fix))
+	c.problems = append(c.problems, refuse("template-owned", f, message, reason, fix))
 }
 
 func (c *templateCheck) check(raw []byte) {
+	const lost = "what can't be read would be dropped in silence"
 	if len(raw) > maxTemplate {
-		c.owned("", fmt.Sprintf("the template has %d bytes, allowed are %d", len(raw), maxTemplate), "shorten it")
+		c.wrong("", fmt.Sprintf("the template has %d bytes, allowed are %d", len(raw), maxTemplate),
+			"each revision of the pool keeps it, and the API server bounds what it keeps", "shorten it")
 		return
 	}
 	var tree map[string]any
 	if err := json.Unmarshal(raw, &tree); err != nil {
-		c.owned("", "the template is no object", "write metadata and spec as in a pod")
+		c.wrong("", "the template is no object", lost, "write metadata and spec as in a pod")
 		return
 	}
 	var t corev1.PodTemplateSpec
 	strict, err := kjson.UnmarshalStrict(raw, &t)
 	if err != nil {
-		c.owned("", fmt.Sprintf("the template is no part of a pod: %v", err), "write it as in a pod of Kubernetes "+decoderVersion)
+		c.wrong("", fmt.Sprintf("the template is no part of a pod: %v", err), lost, "write it as in a pod of Kubernetes "+decoderVersion)
 		return
 	}
 	for _, e := range strict {
-		c.owned("", fmt.Sprintf("the template has what a pod of Kubernetes %s has not: %v", decoderVersion, e), "correct or remove it")
+		if strings.Contains(e.Error(), ".$") {
+			continue // a directive, told below
+		}
+		c.wrong("", fmt.Sprintf("the template has what a pod of Kubernetes %s has not: %v", decoderVersion, e), lost, "correct or remove it")
 	}
 	c.directives("", tree)
 	c.metadata(tree)
@@ -76,6 +89,28 @@ func (c *templateCheck) check(raw []byte) {
 	c.fields("spec", spec, podFields)
 	c.containers(t.Spec)
 	c.volumes(t.Spec.Volumes)
+	if len(c.problems) > 0 {
+		return
+	}
+	// Some templates are pods and yet can't be merged: elements of lists without
+	// their key, for one.
+	if _, err := mergeTemplate(skeleton(), raw); err != nil {
+		c.wrong("", fmt.Sprintf("the template can't be merged: %.200s", err), lost, "give each element of a list its name or other key")
+	}
+}
+
+// skeleton is a rendered pod as far as a merge looks at it: the lists with keys.
+func skeleton() corev1.PodTemplateSpec {
+	container := func(name string) []corev1.Container {
+		return []corev1.Container{{
+			Name: name, Env: []corev1.EnvVar{{Name: "A"}}, Ports: []corev1.ContainerPort{port("http", 1)},
+			VolumeMounts: []corev1.VolumeMount{{Name: volumeShm, MountPath: pathShm}},
+		}}
+	}
+	return corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+		Containers: container(v1alpha1.ContainerEngine), InitContainers: container(v1alpha1.ContainerAgent),
+		Tolerations: tolerations(), Volumes: []corev1.Volume{{Name: volumeShm}},
+	}}
 }
 
 // podFields are fields of a pod that are not the user's, with the reason or the
@@ -110,17 +145,20 @@ func (c *templateCheck) directives(path string, v any) {
 				inner = path + "." + key
 			}
 			if strings.HasPrefix(key, "$") {
-				c.owned(inner, "the template holds the merge directive "+key, "remove it: a template only adds and replaces")
+				c.wrong(inner, "the template holds the merge directive "+key, reasonMerge, "remove it")
 				continue
 			}
 			if v[key] == nil {
-				c.owned(inner, "the template sets "+inner+" to null, which would remove it", "remove the line or give it a value")
+				c.wrong(inner, "the template sets "+inner+" to null", reasonMerge, "remove the line or give it a value")
 				continue
 			}
 			c.directives(inner, v[key])
 		}
 	case []any:
 		for i, e := range v {
+			if e == nil {
+				c.wrong(fmt.Sprintf("%s[%d]", path, i), fmt.Sprintf("the template sets %s[%d] to null", path, i), reasonMerge, "remove the line or give it a value")
+			}
 			c.directives(fmt.Sprintf("%s[%d]", path, i), e)
 		}
 	}

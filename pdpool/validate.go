@@ -55,6 +55,9 @@ func Check(pool *v1alpha1.PDPool) []kvlayout.Problem {
 		problems = append(problems, found...)
 	}
 	for _, p := range kvlayout.Compatible(r.Pair()) {
+		if r.Engine == kvlayout.VLLM {
+			p = withoutAgent(p)
+		}
 		// What is refused here as well, for a reason of this version, is told once.
 		if !slices.ContainsFunc(problems, func(o kvlayout.Problem) bool { return o.Rule == p.Rule && o.Field == p.Field }) {
 			problems = append(problems, p)
@@ -113,10 +116,22 @@ func bareSpec(pool *v1alpha1.PDPool) *v1alpha1.PDPool {
 	return &v1alpha1.PDPool{ObjectMeta: pool.ObjectMeta, Spec: pool.Spec}
 }
 
+// readable is a pool without templates that are no JSON, which can't be encoded.
+// No API server hands out such; files may hold them.
+func readable(pool *v1alpha1.PDPool) *v1alpha1.PDPool {
+	out := bareSpec(pool.DeepCopy())
+	for _, rs := range []*v1alpha1.RoleSpec{&out.Spec.Prefill, &out.Spec.Decode} {
+		if rs.Template != nil && !json.Valid(rs.Template.Raw) {
+			rs.Template = nil
+		}
+	}
+	return out
+}
+
 // FieldErrors turns refusals into the form in which API servers tell them: the
 // path, its value where it has a plain one, and the sentence.
 func FieldErrors(pool *v1alpha1.PDPool, refusals []kvlayout.Problem) field.ErrorList {
-	root, _ := decode(encode(pool)).(map[string]any)
+	root, _ := decode(encode(readable(pool))).(map[string]any)
 	var out field.ErrorList
 	for _, p := range refusals {
 		path, v := field.NewPath("spec"), root["spec"]

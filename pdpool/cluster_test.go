@@ -1,0 +1,332 @@
+package pdpool
+
+import (
+	"fmt"
+	"maps"
+	"math/rand"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pdpool/pdpool/api/v1alpha1"
+)
+
+// cluster is an API server, a scheduler, kubelets and a shell in memory. Each step
+// is one second.
+type cluster struct {
+	t        testing.TB
+	pool     *v1alpha1.PDPool
+	defaults Defaults
+	now      time.Time
+	objects  map[string]Object // by kind and name
+	uids     int
+	gpus     int             // in all, on one node
+	start    int             // steps until a scheduled pod is ready
+	drain    int             // steps until a deleted pod is gone
+	broken   map[string]bool // images that can't be pulled
+	age      map[types.UID]int
+	writes   int // of the last step
+	log      []string
+	// check runs after each step.
+	check func(c *cluster)
+}
+
+func newCluster(t testing.TB, pool *v1alpha1.PDPool, gpus int) *cluster {
+	return &cluster{
+		t: t, pool: pool, defaults: testDefaults, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		objects: map[string]Object{}, gpus: gpus, start: 3, drain: 2,
+		broken: map[string]bool{}, age: map[types.UID]int{}, check: func(*cluster) {},
+	}
+}
+
+func list[T any](c *cluster) []T {
+	var out []T
+	for _, key := range slices.Sorted(maps.Keys(c.objects)) {
+		if o, ok := any(c.objects[key]).(*T); ok {
+			out = append(out, *o)
+		}
+	}
+	return out
+}
+
+func (c *cluster) pods() []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, key := range slices.Sorted(maps.Keys(c.objects)) {
+		if p, ok := c.objects[key].(*corev1.Pod); ok {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (c *cluster) observed() Observed {
+	seen := Observed{
+		Now: c.now, Pods: list[corev1.Pod](c), ControllerRevisions: list[appsv1.ControllerRevision](c),
+		Deployments: list[appsv1.Deployment](c), Services: list[corev1.Service](c),
+		ServiceAccounts: list[corev1.ServiceAccount](c), RoleBindings: list[rbacv1.RoleBinding](c),
+	}
+	for _, p := range c.pods() {
+		if b, ok := PortBlock(p); ok {
+			seen.PortBlocks = append(seen.PortBlocks, b)
+		}
+	}
+	return seen
+}
+
+// reconcile is the shell: look, compute, write.
+func (c *cluster) reconcile() Plan {
+	seen := c.observed()
+	plan := Compute(c.pool, seen, c.defaults)
+	c.writes = 0
+	for _, o := range append(slices.Clone(plan.Create), plan.Apply...) {
+		c.write(o)
+	}
+	for _, o := range plan.Delete {
+		c.delete(o)
+	}
+	status := Status(c.pool, seen, plan, nil)
+	for _, e := range plan.Events {
+		c.log = append(c.log, e.Reason+": "+e.Message)
+	}
+	for _, e := range Transitions(c.pool.Status, status) {
+		c.log = append(c.log, e.Reason+": "+e.Message)
+	}
+	if !apiequality.Semantic.DeepEqual(status, c.pool.Status) {
+		c.writes++
+		c.pool.Status = status
+	}
+	return plan
+}
+
+func (c *cluster) write(o Object) {
+	key := childKey(o)
+	if live, ok := c.objects[key]; ok {
+		if o.GetUID() == "" {
+			return // exists already, and is ours
+		}
+		if o.GetUID() != live.GetUID() {
+			c.t.Errorf("%s is applied to another object than the one seen", key)
+		}
+	}
+	c.writes++
+	c.uids++
+	o.SetUID(types.UID(fmt.Sprint("uid-", c.uids)))
+	o.SetCreationTimestamp(metav1.NewTime(c.now))
+	if d, ok := o.(*appsv1.Deployment); ok {
+		d.Status = appsv1.DeploymentStatus{Replicas: *d.Spec.Replicas, ReadyReplicas: *d.Spec.Replicas}
+	}
+	if p, ok := o.(*corev1.Pod); ok {
+		p.Status.Phase = corev1.PodPending
+	}
+	c.objects[key] = o
+}
+
+func (c *cluster) delete(o Object) {
+	key := childKey(o)
+	live, ok := c.objects[key]
+	if !ok || live.GetUID() != o.GetUID() {
+		return
+	}
+	c.writes++
+	p, ok := live.(*corev1.Pod)
+	if !ok || p.Spec.NodeName == "" || p.Status.Phase == corev1.PodFailed {
+		delete(c.objects, key)
+		return
+	}
+	c.terminate(p)
+}
+
+func (c *cluster) terminate(p *corev1.Pod) {
+	if p.DeletionTimestamp == nil {
+		p.DeletionTimestamp = new(metav1.NewTime(c.now.Add(time.Duration(*p.Spec.TerminationGracePeriodSeconds) * time.Second)))
+		c.age[p.UID] = 0
+	}
+}
+
+func gpusOf(p *corev1.Pod) int {
+	q := p.Spec.Containers[0].Resources.Limits[v1alpha1.DefaultGPUResource]
+	return int(q.Value())
+}
+
+// free is the number of devices that no pod on the node holds.
+func (c *cluster) free() int {
+	free := c.gpus
+	for _, p := range c.pods() {
+		if p.Spec.NodeName != "" && p.Status.Phase != corev1.PodFailed {
+			free -= gpusOf(p)
+		}
+	}
+	return free
+}
+
+// turn is one second of scheduler and kubelets.
+func (c *cluster) turn() {
+	for _, p := range c.pods() {
+		c.age[p.UID]++
+		switch {
+		case p.DeletionTimestamp != nil:
+			if c.age[p.UID] >= c.drain {
+				delete(c.objects, childKey(p))
+			}
+		case p.Spec.NodeName == "":
+			c.schedule(p)
+		case p.Status.Phase == corev1.PodFailed:
+		case c.broken[p.Spec.Containers[0].Image]:
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+				Image: p.Spec.Containers[0].Image, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}},
+			}}
+		case c.age[p.UID] >= c.start:
+			p.Status.Phase = corev1.PodRunning
+			c.condition(p, corev1.PodReady, corev1.ConditionTrue, "")
+		}
+	}
+	c.now = c.now.Add(time.Second)
+}
+
+func (c *cluster) schedule(p *corev1.Pod) {
+	if c.free() < gpusOf(p) {
+		c.condition(p, corev1.PodScheduled, corev1.ConditionFalse, corev1.PodReasonUnschedulable)
+		return
+	}
+	c.condition(p, corev1.PodScheduled, corev1.ConditionTrue, "")
+	p.Spec.NodeName = "node-1"
+	c.age[p.UID] = 0
+}
+
+func (c *cluster) condition(p *corev1.Pod, kind corev1.PodConditionType, is corev1.ConditionStatus, reason string) {
+	p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(o corev1.PodCondition) bool { return o.Type == kind })
+	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: kind, Status: is, Reason: reason, Message: "insufficient devices"})
+}
+
+// fail ends a pod as its engine would.
+func (c *cluster) fail(p *corev1.Pod) {
+	p.Status.Phase = corev1.PodFailed
+	c.condition(p, corev1.PodReady, corev1.ConditionFalse, "PodFailed")
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "engine", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error"}},
+	}}
+}
+
+// change edits the spec as a user does.
+func (c *cluster) change(edit func(*v1alpha1.PDPoolSpec)) {
+	edit(&c.pool.Spec)
+	c.pool.Generation++
+}
+
+// run steps until the plan is converged and nothing moves, at most so many seconds.
+func (c *cluster) run(seconds int) Plan {
+	c.t.Helper()
+	var plan Plan
+	for range seconds {
+		plan = c.reconcile()
+		c.invariants()
+		c.check(c)
+		if plan.Outcome == Converged && c.writes == 0 && !c.moving() {
+			return plan
+		}
+		c.turn()
+	}
+	c.t.Fatalf("not converged after %d s: %s %s: %s\n%s", seconds, plan.Outcome, plan.Reason, plan.Message, strings.Join(c.log, "\n"))
+	return plan
+}
+
+// steps runs a number of seconds, converged or not.
+func (c *cluster) steps(seconds int) Plan {
+	c.t.Helper()
+	var plan Plan
+	for range seconds {
+		plan = c.reconcile()
+		c.invariants()
+		c.check(c)
+		c.turn()
+	}
+	return plan
+}
+
+func (c *cluster) moving() bool {
+	return slices.ContainsFunc(c.pods(), func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil || !podReady(p) })
+}
+
+// invariants hold after every step.
+func (c *cluster) invariants() {
+	c.t.Helper()
+	living := map[string]string{}
+	perReplica := map[string]int{}
+	for _, s := range []*roleState{{role: "prefill"}, {role: "decode"}} {
+		for _, g := range groupsOf(list[corev1.Pod](c), s.role) {
+			if !g.alive() {
+				continue
+			}
+			key := fmt.Sprint(g.role, g.revision, g.replica)
+			if other, ok := living[key]; ok {
+				c.t.Errorf("two living groups of %s %d in revision %s: attempts %s and %d", g.role, g.replica, g.revision, other, g.attempt)
+			}
+			living[key] = fmt.Sprint(g.attempt)
+			perReplica[fmt.Sprint(g.role, g.replica)]++
+		}
+	}
+	for replica, n := range perReplica {
+		if n > 3 {
+			c.t.Errorf("%d living groups of %s", n, replica)
+		}
+	}
+	if n := len(c.pods()); n > 60 {
+		c.t.Fatalf("%d pods pile up", n)
+	}
+	for _, p := range c.pods() {
+		if len(p.Name) > 63 {
+			c.t.Errorf("pod name %q has %d characters", p.Name, len(p.Name))
+		}
+	}
+}
+
+func (c *cluster) isTrue(kind string) bool {
+	return slices.ContainsFunc(c.pool.Status.Conditions, func(o metav1.Condition) bool { return o.Type == kind && o.Status == metav1.ConditionTrue })
+}
+
+func (c *cluster) reason(kind string) string {
+	for _, o := range c.pool.Status.Conditions {
+		if o.Type == kind {
+			return o.Reason
+		}
+	}
+	return ""
+}
+
+// names are the pods that are not being deleted.
+func (c *cluster) names() []string {
+	var out []string
+	for _, p := range c.pods() {
+		if p.DeletionTimestamp == nil {
+			out = append(out, p.Name)
+		}
+	}
+	return out
+}
+
+// attempts are the attempts of living pods by role and replica.
+func (c *cluster) attempts() map[string]string {
+	out := map[string]string{}
+	for _, p := range c.pods() {
+		if p.DeletionTimestamp == nil {
+			out[p.Labels[v1alpha1.LabelRole]+" "+p.Labels[v1alpha1.LabelReplica]] = p.Labels[v1alpha1.LabelAttempt]
+		}
+	}
+	return out
+}
+
+func (c *cluster) pick(r *rand.Rand) *corev1.Pod {
+	pods := slices.DeleteFunc(c.pods(), func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil || p.Spec.NodeName == "" })
+	if len(pods) == 0 {
+		return nil
+	}
+	return pods[r.Intn(len(pods))]
+}
