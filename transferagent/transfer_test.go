@@ -78,9 +78,18 @@ func (p *pair) receive(r prompt) kvproto.Receive {
 // fill writes the prompt's rows into every prefill rank and reports its layers saved.
 func (p *pair) fill(t *testing.T, r prompt) {
 	t.Helper()
+	p.save(t, r, p.prefill.pod.cfg.KV.Layers)
+	for _, w := range p.prefill.workers {
+		send(t, w.client, kvproto.Sealed{Transfer: r.id})
+	}
+}
+
+// save is fill for the first layers only.
+func (p *pair) save(t *testing.T, r prompt, layers int) {
+	t.Helper()
 	b := p.prefill.pod.cfg.Block
 	for _, w := range p.prefill.workers {
-		for layer, region := range w.regions {
+		for layer, region := range w.regions[:layers] {
 			for token := range r.tokens {
 				for h := range region.Heads.Count {
 					head := region.Heads.First + h
@@ -92,7 +101,6 @@ func (p *pair) fill(t *testing.T, r prompt) {
 			}
 			send(t, w.client, kvproto.Save{Transfer: r.id, Layer: layer})
 		}
-		send(t, w.client, kvproto.Sealed{Transfer: r.id})
 	}
 }
 
