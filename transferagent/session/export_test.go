@@ -17,6 +17,7 @@ func Leftovers(m Machine, withPeers bool) []string {
 		shared = &m.machine
 		add("transfers", len(m.transfers))
 		add("early asks", len(m.early))
+		add("blocks of early asks", m.waiting)
 		add("copy orders", len(m.orders))
 	case *Decode:
 		shared = &m.machine

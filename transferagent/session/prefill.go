@@ -14,6 +14,7 @@ type Prefill struct {
 	machine
 	transfers map[string]*prefillTransfer
 	early     map[string]*earlyAsk
+	waiting   int // blocks in early
 	orders    map[CopyID]order
 	lastOrder CopyID
 }

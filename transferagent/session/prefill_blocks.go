@@ -31,6 +31,13 @@ func (p *Prefill) remoteBlocks(now time.Time, m *moriio.RemoteBlocks) error {
 	if t := p.transfers[m.Transfer]; t != nil {
 		return p.remoteBlocksLive(now, t, to)
 	}
+	if n := p.waiting + len(to.blocks); n > earlyLists*p.cfg.Limits.Blocks {
+		err := wrongf(OverLimit, "transfer %q is asked for ahead of the engine, which makes %d blocks", m.Transfer, n)
+		if !p.aimed(m.Transfer) {
+			p.refuse(to, m.Transfer, endingf(RuleTransfersLimit, "%s", err.Error()))
+		}
+		return err
+	}
 	e, err := p.askEarly(now, m.Transfer)
 	switch {
 	case err != nil:
@@ -40,6 +47,7 @@ func (p *Prefill) remoteBlocks(now time.Time, m *moriio.RemoteBlocks) error {
 		return wrongf(Duplicate, "remote_blocks of transfer %q came before", m.Transfer)
 	}
 	e.target = to
+	p.waiting += len(to.blocks)
 	return nil
 }
 

@@ -38,7 +38,14 @@ func (p *Prefill) askEarly(now time.Time, id string) (*earlyAsk, error) {
 	return e, nil
 }
 
+// earlyLists bounds the memory of early asks: their block lists together are no
+// longer than that many of the longest.
+const earlyLists = 4
+
 func (p *Prefill) dropEarly(id string) {
+	if e := p.early[id]; e != nil && e.target != nil {
+		p.waiting -= len(e.target.blocks)
+	}
 	delete(p.early, id)
 	p.alarms.drop(alarmKey{transfer: id, early: true})
 }

@@ -23,7 +23,7 @@ func (p *Prefill) save(now time.Time, c Conn, m kvproto.Save) error {
 		return wrongf(Duplicate, "layer %d of transfer %q was saved before by tp %d", m.Layer, m.Transfer, c.TP)
 	}
 	w.add(m.Layer)
-	t.touched = true
+	t.touched, t.lastSave = true, now
 	p.advance(now, t)
 	return nil
 }
@@ -41,7 +41,7 @@ func (p *Prefill) sealed(now time.Time, c Conn, m kvproto.Sealed) error {
 	for _, r := range w.memory.regions {
 		w.add(r.Layer)
 	}
-	w.sealed, t.touched = true, true
+	w.sealed, t.touched, t.lastSave = true, true, now
 	p.advance(now, t)
 	return nil
 }

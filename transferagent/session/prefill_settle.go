@@ -132,18 +132,22 @@ func (p *Prefill) nextWait(t *prefillTransfer) (rule string, at time.Time) {
 		// From the hold on: before, no block was kept.
 		return RuleDeferDeadline, t.heldAt.Add(limits.Defer)
 	case !t.firstCopy.IsZero():
-		return RuleTransferDeadline, t.firstCopy.Add(limits.Transfer)
+		return RuleTransferDeadline, later(t.firstCopy, t.lastSave).Add(limits.Transfer)
 	}
 	// The own engine has to go on. Its queue may be long, so the bound is what
 	// decode can wait and prefill would hold, from the last sign of either.
-	since := t.started
-	if t.target != nil && t.target.at.After(since) {
-		since = t.target.at
-	}
-	if t.heldAt.After(since) {
-		since = t.heldAt
+	since := later(later(t.started, t.heldAt), t.lastSave)
+	if t.target != nil {
+		since = later(since, t.target.at)
 	}
 	return RulePrefillSilent, since.Add(limits.Defer + limits.ReceiveAbort)
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // overdue ends a transfer whose wait has run out.
@@ -164,7 +168,7 @@ func (p *Prefill) overdue(now time.Time, id string) {
 	case RuleDeferDeadline:
 		t.fail(endingf(rule, "decode named no blocks within %s", limits.Defer))
 	case RuleTransferDeadline:
-		t.fail(endingf(rule, "the copies did not end within %s", limits.Transfer))
+		t.fail(endingf(rule, "neither a layer was saved nor did the copies end within %s", limits.Transfer))
 	default:
 		t.fail(endingf(rule, "prefill's engine did not go on with the request within %s", limits.Defer+limits.ReceiveAbort))
 	}

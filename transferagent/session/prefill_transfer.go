@@ -36,6 +36,7 @@ type prefillTransfer struct {
 	lost      map[Conn]struct{} // connections that have no part in it, being newer than theirs
 	inflight  int               // copy orders without an answer
 	firstCopy time.Time
+	lastSave  time.Time // of any worker
 }
 
 func (t *prefillTransfer) number() uint64 { return t.seq }
@@ -131,7 +132,10 @@ func (t *prefillTransfer) view(dpStart int) Transfer {
 		v.State = Moving
 	}
 	if why := t.cause; why != nil {
-		v.State, v.Rule, v.Text = Failing, why.rule, why.text
+		v.Rule, v.Text = why.rule, why.text
+		if why.rule != RuleReleased {
+			v.State = Failing
+		}
 	}
 	for _, w := range t.writers {
 		for _, f := range w.flows {
@@ -146,7 +150,7 @@ func (t *prefillTransfer) view(dpStart int) Transfer {
 
 func (t *prefillTransfer) flowState(w *writer, f *flow) State {
 	switch {
-	case f.ended.IsZero() && t.wellWith(w, f) != nil:
+	case f.ended.IsZero() && t.wellWith(w, f) != nil && t.wellWith(w, f).rule != RuleReleased:
 		return Failing
 	case !f.ended.IsZero() && f.failure != nil && f.failure.rule != RuleReleased:
 		return Broken

@@ -287,6 +287,21 @@ func (s *script) alter(m any, a args) {
 		if a.has("blocks") {
 			m.Blocks = m.Blocks[:a.int("blocks")]
 		}
+		if a.has("dp") {
+			m.PDPool.PrefillDP = a.int("dp")
+		}
+		if a.has("tokens") {
+			m.PDPool.Tokens = a.int("tokens")
+		}
+		if a.has("groups") {
+			m.Groups = [][]int32{{1}, {2}}
+		}
+		if a.has("port") {
+			m.PDPool.Notify = a.int("port")
+		}
+		if a.has("id") {
+			m.Transfer = strings.Repeat("x", a.int("id"))
+		}
 		if a.has("stock") {
 			m.PDPool = nil
 		}
@@ -302,6 +317,12 @@ func (s *script) alter(m any, a args) {
 		epoch(&m.PDPool.Epoch)
 	case *moriio.Release:
 		epoch(&m.PDPool.Epoch)
+		if a.has("rule") {
+			m.PDPool.Rule = a.values["rule"]
+		}
+		if a.has("stock") {
+			m.PDPool = nil
+		}
 	}
 }
 

@@ -52,7 +52,20 @@ type Config struct {
 // Timeouts bound the waits of a transfer; each has its own rule when it runs out:
 // deadline-handshake, deadline-defer, prefill-silent, deadline-transfer, deadline-receive.
 type Timeouts struct {
-	Handshake, Defer, Silent, Transfer, ReceiveAbort time.Duration
+	// Handshake runs from the moment a transfer needs a peer's metadata.
+	Handshake time.Duration
+	// Defer runs from Hold, while decode has named no blocks.
+	Defer time.Duration
+	// Silent runs from the first message of decode on a transfer, until prefill's
+	// own engine names it.
+	Silent time.Duration
+	// Transfer runs from the last layer that prefill's engine has handed over, once
+	// a copy was posted: it measures the copies, not the engine.
+	Transfer time.Duration
+	// ReceiveAbort runs from the remote_blocks that decode has sent. Waits for the
+	// own engine end after Defer and ReceiveAbort together (prefill-silent,
+	// decode-silent), when the other side can't be waiting any more.
+	ReceiveAbort time.Duration
 }
 
 // Peer is a control address of another agent.
