@@ -34,17 +34,17 @@ type Faults struct {
 	kills       []Kill
 }
 
-// FlippedByte: the engine flips one byte of a source row before it says that the
-// layer is saved. Row counts the tokens of the prompt.
+// FlippedByte is a byte of a source row that the engine flips before it says that
+// the layer is saved. Row counts the tokens of the prompt.
 type FlippedByte struct{ Rank, Layer, Row int }
 
-// Delay: a worker waits this long before each of its saves.
+// Delay is how long a worker waits before each of its saves.
 type Delay struct {
 	Rank int
 	By   time.Duration
 }
 
-// Kill: a worker closes its connection instead of saving the layer.
+// Kill names a worker that closes its connection instead of saving the layer.
 type Kill struct{ Rank, Layer int }
 
 // Parse reads fault names such as "copies-off" or "flip:rank=1,layer=0,row=7". At

@@ -14,7 +14,7 @@ func (d *Decode) abort(now time.Time, c Conn, m kvproto.Abort) error {
 		return err
 	}
 	if d.past.find(m.Transfer) != nil {
-		d.say(c, kvproto.Quiet{Transfer: m.Transfer})
+		d.say(c, kvproto.Quiet(m))
 		return nil
 	}
 	t := d.transfers[m.Transfer]

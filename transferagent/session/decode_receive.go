@@ -40,7 +40,7 @@ func (d *Decode) receive(now time.Time, c Conn, m kvproto.Receive) error {
 	for _, c := range d.down(t.dp) {
 		t.lost[c] = struct{}{}
 	}
-	d.machine.peer(now, from)
+	d.meet(now, from)
 	if why := d.checkReceive(t, &m); why != nil {
 		t.receive.Blocks = nil
 		t.fail(why)
@@ -78,8 +78,8 @@ func (d *Decode) checkReceive(t *decodeTransfer, m *kvproto.Receive) *ending {
 
 // refuseReceive fails a transfer that is one too many.
 func (d *Decode) refuseReceive(now time.Time, c Conn, m kvproto.Receive, from Peer, err error) error {
-	var wrong *EventError
-	if !errors.As(err, &wrong) || wrong.Reason != OverLimit {
+	wrong, ok := errors.AsType[*EventError](err)
+	if !ok || wrong.Reason != OverLimit {
 		return err
 	}
 	r := &record{dp: c.DP, failure: endingf(RuleTransfersLimit, "%s", wrong.Text), expected: true}

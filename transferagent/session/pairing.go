@@ -59,13 +59,14 @@ func pairSide(a *moriio.Agent) kvlayout.Side {
 // planRefusal is the ending for a plan that can't be made.
 func planRefusal(err error) *ending {
 	rule := RuleRegions
-	var fault *kvlayout.PlanError
-	if errors.As(err, &fault) {
-		switch fault.Fault {
+	if refused, ok := errors.AsType[*kvlayout.PlanError](err); ok {
+		switch refused.Fault {
 		case kvlayout.FaultTargetShort, kvlayout.FaultSourceShort:
 			rule = RuleAllocationShort
 		case kvlayout.FaultBlockID:
 			rule = RuleBlockRange
+		default:
+			// All others say that the memories do not fit.
 		}
 	}
 	return endingf(rule, "%s", err.Error())

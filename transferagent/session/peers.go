@@ -49,8 +49,8 @@ type waiter struct {
 	joined   bool // it came when the Dial was under way: the answer may be older than it
 }
 
-// peer returns the state of a peer and counts a user; leave gives it back.
-func (m *machine) peer(now time.Time, at Peer) *peerState {
+// meet counts a transfer that needs the peer; leave takes it back.
+func (m *machine) meet(now time.Time, at Peer) {
 	s := m.peers[at]
 	if s == nil {
 		m.makeRoom()
@@ -59,7 +59,6 @@ func (m *machine) peer(now time.Time, at Peer) *peerState {
 	}
 	s.users++
 	s.used = now
-	return s
 }
 
 func (m *machine) makeRoom() {

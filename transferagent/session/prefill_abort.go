@@ -13,7 +13,7 @@ func (p *Prefill) abort(now time.Time, c Conn, m kvproto.Abort) error {
 		return err
 	}
 	if p.past.find(m.Transfer) != nil {
-		p.say(c, kvproto.Quiet{Transfer: m.Transfer})
+		p.say(c, kvproto.Quiet(m))
 		return nil
 	}
 	t := p.transfers[m.Transfer]

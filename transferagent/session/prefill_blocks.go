@@ -114,5 +114,5 @@ func (p *Prefill) aimed(id string) bool {
 // aim binds a transfer to decode's allocation.
 func (p *Prefill) aim(now time.Time, t *prefillTransfer, to *target) {
 	t.target = to
-	p.peer(now, to.peer)
+	p.meet(now, to.peer)
 }

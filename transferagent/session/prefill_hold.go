@@ -43,8 +43,8 @@ func (p *Prefill) hold(now time.Time, c Conn, m kvproto.Hold) error {
 
 // refuseHold fails a transfer that is one too many.
 func (p *Prefill) refuseHold(now time.Time, c Conn, m kvproto.Hold, err error) error {
-	var wrong *EventError
-	if !errors.As(err, &wrong) || wrong.Reason != OverLimit {
+	wrong, ok := errors.AsType[*EventError](err)
+	if !ok || wrong.Reason != OverLimit {
 		return err
 	}
 	r := &record{dp: c.DP, failure: endingf(RuleTransfersLimit, "%s", wrong.Text), expected: true}

@@ -72,43 +72,27 @@ func newScript() *script {
 // setup changes the shapes, makes both machines and brings both engines up.
 func (s *script) setup(t *testing.T, d *datadriven.TestData) string {
 	limits := session.Limits{}
+	p, sd := &s.p.shape, &s.d.shape
+	numbers := map[string][2]*int{
+		"tp": {&p.tp, &sd.tp}, "dp": {&p.dp, &sd.dp}, "dcp": {&p.dcp, &sd.dcp}, "interleave": {&p.il, &sd.il},
+		"block": {&p.block, &sd.block}, "layers": {&p.layers, &sd.layers}, "gqa": {&p.kvHeads, &sd.kvHeads},
+		"transfers": {&limits.Transfers, &limits.Transfers}, "early": {&limits.Early, &limits.Early}, "blocks": {&limits.Blocks, &limits.Blocks},
+	}
 	for _, arg := range d.CmdArgs {
-		value := func(i int) int {
-			n, err := strconv.Atoi(arg.Vals[i])
+		both, ok := numbers[arg.Key]
+		if !ok {
+			d.Fatalf(t, "unknown argument %q", arg.Key)
+		}
+		// One value is for both sides, two are for prefill and decode.
+		for i, into := range both {
+			n, err := strconv.Atoi(arg.Vals[min(i, len(arg.Vals)-1)])
 			if err != nil {
 				d.Fatalf(t, "%s: %v", arg.Key, err)
 			}
-			return n
+			*into = n
 		}
-		set := func(p, d *int) {
-			*p, *d = value(0), value(len(arg.Vals)-1)
-		}
-		switch arg.Key {
-		case "tp":
-			set(&s.p.shape.tp, &s.d.shape.tp)
-		case "dp":
-			set(&s.p.shape.dp, &s.d.shape.dp)
-		case "dcp":
-			set(&s.p.shape.dcp, &s.d.shape.dcp)
-		case "interleave":
-			set(&s.p.shape.il, &s.d.shape.il)
-		case "block":
-			set(&s.p.shape.block, &s.d.shape.block)
-		case "layers":
-			set(&s.p.shape.layers, &s.d.shape.layers)
-		case "gqa":
-			set(&s.p.shape.kvHeads, &s.d.shape.kvHeads)
-			s.p.shape.kind, s.d.shape.kind = kvlayout.GQA, kvlayout.GQA
-		case "pairing":
-			s.p.shape.pairing, s.d.shape.pairing = arg.Vals[0], arg.Vals[1]
-		case "transfers":
-			limits.Transfers = value(0)
-		case "early":
-			limits.Early = value(0)
-		case "blocks":
-			limits.Blocks = value(0)
-		default:
-			d.Fatalf(t, "unknown argument %q", arg.Key)
+		if arg.Key == "gqa" {
+			p.kind, sd.kind = kvlayout.GQA, kvlayout.GQA
 		}
 	}
 	for _, x := range []*side{s.p, s.d} {
@@ -155,31 +139,43 @@ func (s *script) command(words []string) error {
 	case "drop":
 		fmt.Fprintf(&s.out, "  dropped %d\n", len(self.inbox))
 		self.inbox = nil
+		return nil
 	case "handshake":
 		return s.handshake(self, other, a)
 	case "copied":
 		return s.copied(self, a)
-	case "revoked":
-		s.step(self, session.Revoked{Transfer: a.id})
-	case "peergone":
-		s.step(self, session.PeerGone{Peer: other.shape.peer()})
-	case "ready":
-		self.base += uint32(a.int("memory"))
-		s.step(self, session.EngineReady{Ranks: self.shape.ranks(self.base)})
-	case "gone":
-		s.step(self, session.EngineGone{Conn: a.conn()})
 	case "restart":
 		s.restart(self)
+		return nil
 	case "state":
 		s.state(self, a.id)
-	default:
-		m, err := engineMessage(words[1], a, other.shape)
-		if err != nil {
-			return err
-		}
-		s.step(self, session.EngineMessage{Conn: a.connOf(m), Message: m})
+		return nil
 	}
-	return nil
+	ev, err := event(words[1], a, self, other)
+	if err == nil {
+		s.step(self, ev)
+	}
+	return err
+}
+
+// event is the machine's event of a line that is nothing more than that.
+func event(name string, a args, self, other *side) (session.Event, error) {
+	switch name {
+	case "revoked":
+		return session.Revoked{Transfer: a.id}, nil
+	case "peergone":
+		return session.PeerGone{Peer: other.shape.peer()}, nil
+	case "ready":
+		self.base += uint32(a.int("memory"))
+		return session.EngineReady{Ranks: self.shape.ranks(self.base)}, nil
+	case "gone":
+		return session.EngineGone{Conn: a.conn()}, nil
+	}
+	m, err := engineMessage(name, a, other.shape)
+	if err != nil {
+		return nil, err
+	}
+	return session.EngineMessage{Conn: a.connOf(m), Message: m}, nil
 }
 
 // step feeds one machine and shows what it wants done.
@@ -258,7 +254,7 @@ func (s *script) deliver(x *side, a args) error {
 	now := x.inbox[:n]
 	x.inbox = x.inbox[n:]
 	for _, m := range now {
-		s.alter(m, a)
+		alter(m, a)
 		s.step(x, session.PeerMessage{Message: m})
 		if a.has("twice") {
 			fmt.Fprintln(&s.out, " again")
@@ -268,62 +264,34 @@ func (s *script) deliver(x *side, a args) error {
 	return nil
 }
 
-// alter forges a field of a message.
-func (s *script) alter(m any, a args) {
-	epoch := func(e *uint64) {
-		if a.has("epoch") {
-			*e = uint64(a.int("epoch"))
-		}
-	}
+// alter forges fields of a message.
+func alter(m any, a args) {
 	switch m := m.(type) {
 	case *moriio.RemoteBlocks:
-		epoch(&m.PDPool.Epoch)
-		if a.has("peerepoch") {
-			m.PDPool.PeerEpoch = uint64(a.int("peerepoch"))
-		}
-		if a.has("block") {
-			m.Blocks[0] = int32(a.int("block"))
-		}
-		if a.has("blocks") {
-			m.Blocks = m.Blocks[:a.int("blocks")]
-		}
-		if a.has("dp") {
-			m.PDPool.PrefillDP = a.int("dp")
-		}
-		if a.has("tokens") {
-			m.PDPool.Tokens = a.int("tokens")
-		}
-		if a.has("groups") {
-			m.Groups = [][]int32{{1}, {2}}
-		}
-		if a.has("port") {
-			m.PDPool.Notify = a.int("port")
-		}
-		if a.has("id") {
-			m.Transfer = strings.Repeat("x", a.int("id"))
-		}
-		if a.has("stock") {
-			m.PDPool = nil
-		}
+		alterBlocks(m, a)
 	case *moriio.WriteDone:
-		epoch(&m.PDPool.Epoch)
-		if a.has("writer") {
-			m.PDPool.WriterTP = a.int("writer")
-		}
-		if a.has("stock") {
-			m.PDPool = nil
-		}
-	case *moriio.WriteFailed:
-		epoch(&m.PDPool.Epoch)
+		a.set("writer", func(n int) { m.PDPool.WriterTP = n })
+		a.set("epoch", func(n int) { m.PDPool.Epoch = uint64(n) })
+		a.set("stock", func(int) { m.PDPool = nil })
 	case *moriio.Release:
-		epoch(&m.PDPool.Epoch)
-		if a.has("rule") {
-			m.PDPool.Rule = a.values["rule"]
-		}
-		if a.has("stock") {
-			m.PDPool = nil
-		}
+		a.set("epoch", func(n int) { m.PDPool.Epoch = uint64(n) })
+		a.set("rule", func(int) { m.PDPool.Rule = a.values["rule"] })
+		a.set("stock", func(int) { m.PDPool = nil })
 	}
+}
+
+func alterBlocks(m *moriio.RemoteBlocks, a args) {
+	to := m.PDPool
+	a.set("epoch", func(n int) { to.Epoch = uint64(n) })
+	a.set("peerepoch", func(n int) { to.PeerEpoch = uint64(n) })
+	a.set("dp", func(n int) { to.PrefillDP = n })
+	a.set("tokens", func(n int) { to.Tokens = n })
+	a.set("port", func(n int) { to.Notify = n })
+	a.set("block", func(n int) { m.Blocks[0] = int32(n) })
+	a.set("blocks", func(n int) { m.Blocks = m.Blocks[:n] })
+	a.set("groups", func(int) { m.Groups = [][]int32{{1}, {2}} })
+	a.set("id", func(n int) { m.Transfer = strings.Repeat("x", n) })
+	a.set("stock", func(int) { m.PDPool = nil })
 }
 
 func (s *script) handshake(x, other *side, a args) error {
@@ -437,6 +405,13 @@ func parseArgs(words []string) (args, error) {
 func (a args) has(key string) bool {
 	_, ok := a.values[key]
 	return ok || a.id == key
+}
+
+// set calls f with the number of a key, if it is there.
+func (a args) set(key string, f func(n int)) {
+	if a.has(key) {
+		f(a.int(key))
+	}
 }
 
 func (a args) int(key string) int {

@@ -279,21 +279,34 @@ func (s *sim) requestActs(a *agent, r *request) bool {
 		return send(kvproto.Expect{Transfer: r.id, Tokens: r.tokens, Hash: []byte("h")})
 	}
 	if a.shape.role == kvlayout.Decode {
-		if !schedules || r.blocksSent || r.mute {
-			return false
-		}
-		r.blocksSent = true
-		r.joined(a)
-		return send(kvproto.Receive{Transfer: r.id, Blocks: r.blocks, FirstToken: r.first, Tokens: r.tokens, Peer: kvproto.Peer{
-			Host: r.peer.host, Handshake: 1, Notify: 2, DP: r.peerDP, TPSize: r.peer.tp,
-		}})
+		return schedules && s.receives(a, r)
 	}
-	if schedules && !r.blocksSent && !r.mute && s.rng.IntN(2) == 0 {
-		r.blocksSent = true
-		r.joined(a)
-		return send(kvproto.Hold{Transfer: r.id, Blocks: r.blocks, Tokens: r.tokens})
+	return schedules && s.holds(a, r) || s.workerActs(a, r)
+}
+
+// holds keeps prefill's blocks for the transfer, before its workers save or after.
+func (s *sim) holds(a *agent, r *request) bool {
+	if r.blocksSent || r.mute || (s.rng.IntN(2) == 0 && len(r.sealed) < a.shape.tp) {
+		return false
 	}
-	return s.workerActs(a, r) || (schedules && !r.blocksSent && !r.mute)
+	r.blocksSent = true
+	r.joined(a)
+	s.step(a, session.EngineMessage{Conn: scheduler(r.dp), Message: kvproto.Hold{Transfer: r.id, Blocks: r.blocks, Tokens: r.tokens}})
+	return true
+}
+
+// receives asks for the transfer into decode's blocks.
+func (s *sim) receives(a *agent, r *request) bool {
+	if r.blocksSent || r.mute {
+		return false
+	}
+	r.blocksSent = true
+	r.joined(a)
+	s.step(a, session.EngineMessage{Conn: scheduler(r.dp), Message: kvproto.Receive{
+		Transfer: r.id, Blocks: r.blocks, FirstToken: r.first, Tokens: r.tokens,
+		Peer: kvproto.Peer{Host: r.peer.host, Handshake: 1, Notify: 2, DP: r.peerDP, TPSize: r.peer.tp},
+	}})
+	return true
 }
 
 // joined: the workers that are up when the blocks are named have a part from there on.

@@ -18,14 +18,13 @@ var timeouts = session.Timeouts{
 
 // shape is the layout of one side of a test.
 type shape struct {
-	role                kvlayout.Role
-	tp, dp, dcp, il     int
-	block, blocks       int
-	epoch               uint64
-	pairing, host       string
-	kind                kvlayout.Kind
-	kvHeads, layers     int
-	silentTP, noRegions bool
+	role            kvlayout.Role
+	tp, dp, dcp, il int
+	block, blocks   int
+	epoch           uint64
+	pairing, host   string
+	kind            kvlayout.Kind
+	kvHeads, layers int
 }
 
 func (s shape) geometry() kvlayout.Geometry {
