@@ -46,7 +46,6 @@ type planner struct {
 	prefill  *roleState
 	decode   *roleState
 	router   *routerRecord // nil until the revision is recorded
-	routers  string        // name of that revision
 	ports    *blocks
 	number   int64 // of the next revision
 	mode     mode

@@ -8,13 +8,13 @@ import (
 type Outcome string
 
 const (
-	// Converged: all is as the spec wants it, the plan is empty.
+	// Converged means that all is as the spec wants it, the plan is empty.
 	Converged Outcome = "Converged"
-	// Progressing: the plan does something, or pods that it made are starting.
+	// Progressing means that the plan does something, or pods that it made are starting.
 	Progressing Outcome = "Progressing"
-	// Waiting: nothing goes on until time passes or the cluster changes.
+	// Waiting means that nothing goes on until time passes or the cluster changes.
 	Waiting Outcome = "Waiting"
-	// Blocked: nothing goes on until the user changes the spec.
+	// Blocked means that nothing goes on until the user changes the spec.
 	Blocked Outcome = "Blocked"
 )
 

@@ -102,38 +102,46 @@ func TestChildren(t *testing.T) {
 // TestPodsAreWhatOthersRead holds the contracts with the agent and the router.
 func TestPodsAreWhatOthersRead(t *testing.T) {
 	for name, pool := range podCases(t) {
-		c := newCluster(t, pool, 1000)
-		c.reconcile()
-		c.reconcile()
-		blocks := map[int]string{}
-		for _, p := range c.pods() {
-			cfg, err := agentconfig.Parse([]byte(agentEnv(t, p)))
-			if err == nil {
-				err = cfg.Validate()
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, pool, 1000)
+			c.reconcile()
+			c.reconcile()
+			blocks := map[int]string{}
+			for _, p := range c.pods() {
+				ports := readAsOthers(t, p)
+				replica := p.Labels[v1alpha1.LabelRole] + p.Labels[v1alpha1.LabelReplica]
+				if other, ok := blocks[ports.HTTP]; ok && other != replica {
+					t.Errorf("%s and %s share ports", other, replica)
+				}
+				blocks[ports.HTTP] = replica
 			}
-			if err != nil {
-				t.Errorf("%s: %s: %v", name, p.Name, err)
-				continue
-			}
-			instance, err := agentconfig.ParseInstance(p.Annotations[v1alpha1.AnnotationLayout])
-			if err != nil || instance != cfg.Instance() {
-				t.Errorf("%s: %s: instance %+v, %v", name, p.Name, instance, err)
-			}
-			ports, err := agentconfig.ParsePorts(p.Annotations[v1alpha1.AnnotationPorts])
-			if err != nil || ports != cfg.Ports {
-				t.Errorf("%s: %s: ports %+v, %v", name, p.Name, ports, err)
-			}
-			replica := p.Labels[v1alpha1.LabelRole] + p.Labels[v1alpha1.LabelReplica]
-			if other, ok := blocks[ports.HTTP]; ok && other != replica {
-				t.Errorf("%s: %s and %s share ports", name, other, replica)
-			}
-			blocks[ports.HTTP] = replica
-			if text := string(encode(p)); strings.Contains(text, "18700") || strings.Contains(text, "leader-") {
-				t.Errorf("%s: %s has marks left", name, p.Name)
-			}
-			if p.Spec.Hostname != p.Name || p.Labels[v1alpha1.LabelPairing] != cfg.Pairing || p.Labels[v1alpha1.LabelRevision] != cfg.Revision {
-				t.Errorf("%s: %s differs from its configuration", name, p.Name)
-			}
-		}
+		})
 	}
+}
+
+// readAsOthers reads a pod as its agent and the router do, and returns its ports.
+func readAsOthers(t *testing.T, p *corev1.Pod) agentconfig.Ports {
+	t.Helper()
+	cfg, err := agentconfig.Parse([]byte(agentEnv(t, p)))
+	if err == nil {
+		err = cfg.Validate()
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", p.Name, err)
+	}
+	instance, err := agentconfig.ParseInstance(p.Annotations[v1alpha1.AnnotationLayout])
+	if err != nil || instance != cfg.Instance() {
+		t.Errorf("%s: instance %+v, %v", p.Name, instance, err)
+	}
+	ports, err := agentconfig.ParsePorts(p.Annotations[v1alpha1.AnnotationPorts])
+	if err != nil || ports != cfg.Ports {
+		t.Errorf("%s: ports %+v, %v", p.Name, ports, err)
+	}
+	if text := string(encode(p)); strings.Contains(text, "18700") || strings.Contains(text, "leader-") {
+		t.Errorf("%s has marks left", p.Name)
+	}
+	if p.Spec.Hostname != p.Name || p.Labels[v1alpha1.LabelPairing] != cfg.Pairing || p.Labels[v1alpha1.LabelRevision] != cfg.Revision {
+		t.Errorf("%s differs from its configuration", p.Name)
+	}
+	return ports
 }

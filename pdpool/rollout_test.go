@@ -39,8 +39,12 @@ func TestIdlePoolWritesNothing(t *testing.T) {
 	c.run(30)
 	for _, o := range c.objects {
 		// Others add what is theirs, and the server its defaults.
-		o.SetAnnotations(map[string]string{"other.example/seen": "yes", v1alpha1.AnnotationPorts: o.GetAnnotations()[v1alpha1.AnnotationPorts],
-			v1alpha1.AnnotationLayout: o.GetAnnotations()[v1alpha1.AnnotationLayout], v1alpha1.AnnotationPods: o.GetAnnotations()[v1alpha1.AnnotationPods]})
+		annotations := o.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations["other.example/seen"] = "yes"
+		o.SetAnnotations(annotations)
 		if s, ok := o.(*corev1.Service); ok && s.Spec.ClusterIP == "" {
 			s.Spec.ClusterIP, s.Spec.Type, s.Spec.SessionAffinity = "10.0.0.7", corev1.ServiceTypeClusterIP, corev1.ServiceAffinityNone
 		}
@@ -153,12 +157,10 @@ func TestCrashLoopBacksOff(t *testing.T) {
 	created := 0
 	var reasons []string
 	for range 1800 {
-		before := len(c.log)
 		plan := c.reconcile()
 		c.invariants()
 		created += len(plan.Create)
 		reasons = append(reasons, plan.Reason)
-		_ = before
 		for _, p := range c.pods() {
 			if p.Labels[v1alpha1.LabelRole] == "decode" && p.DeletionTimestamp == nil && podReady(p) {
 				c.fail(p)

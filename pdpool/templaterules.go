@@ -212,11 +212,11 @@ func (c *templateCheck) containers(spec corev1.PodSpec) {
 // container checks one container; ours is the one of that list that the operator
 // renders.
 func (c *templateCheck) container(path string, k *corev1.Container, ours string, owned map[string]string) {
-	switch {
-	case k.Name == ours:
+	switch k.Name {
+	case ours:
 		tree, _ := decode(encode(k)).(map[string]any)
 		c.fields(path, tree, owned)
-	case k.Name == v1alpha1.ContainerAgent || k.Name == v1alpha1.ContainerEngine:
+	case v1alpha1.ContainerAgent, v1alpha1.ContainerEngine:
 		c.owned(path+".name", fmt.Sprintf("%s is named %s", path, k.Name), "the engine is in containers, the agent in initContainers: choose another name or move it")
 	}
 	if k.Name == v1alpha1.ContainerAgent {

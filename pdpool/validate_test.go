@@ -154,23 +154,25 @@ func TestProblems(t *testing.T) {
 
 // TestProblemsAreWhole holds that each problem says what, why and what to do.
 func TestProblemsAreWhole(t *testing.T) {
-	known := map[string]bool{}
-	for _, r := range Rules() {
-		if known[r.ID] || r.Description == "" || r.Reason == "" {
-			t.Errorf("rule %+v", r)
+	for _, c := range problemCases(t) {
+		for _, p := range Check(c.pool) {
+			if p.Field == "" || p.Message == "" || p.Reason == "" || p.Fix == "" {
+				t.Errorf("%s: %+v", c.name, p)
+			}
+			if c.pool.Spec.Engine.Type == v1alpha1.EngineVLLM && strings.Contains(p.Fix, "mover to Agent") {
+				t.Errorf("%s: the fix is refused itself: %s", c.name, p.Fix)
+			}
 		}
-		known[r.ID] = true
 	}
+}
+
+// TestRulesHaveCases holds that each rule has a case that breaks it, and that the
+// catalog has each.
+func TestRulesHaveCases(t *testing.T) {
 	told := map[string]bool{}
 	for _, c := range problemCases(t) {
 		for _, p := range Check(c.pool) {
 			told[p.Rule] = true
-			if c.pool.Spec.Engine.Type == v1alpha1.EngineVLLM && strings.Contains(p.Fix, "mover to Agent") {
-				t.Errorf("%s: the fix is refused itself: %s", c.name, p.Fix)
-			}
-			if !known[p.Rule] || p.Field == "" || p.Message == "" || p.Reason == "" || p.Fix == "" {
-				t.Errorf("%s: %+v", c.name, p)
-			}
 		}
 	}
 	for _, rule := range []string{
@@ -180,6 +182,19 @@ func TestProblemsAreWhole(t *testing.T) {
 	} {
 		if !told[rule] {
 			t.Errorf("no case breaks rule %s", rule)
+		}
+		delete(told, rule)
+	}
+	known := map[string]bool{}
+	for _, r := range Rules() {
+		if known[r.ID] || r.Description == "" || r.Reason == "" {
+			t.Errorf("rule %+v", r)
+		}
+		known[r.ID] = true
+	}
+	for rule := range told {
+		if !known[rule] {
+			t.Errorf("rule %s is not in the catalog", rule)
 		}
 	}
 }

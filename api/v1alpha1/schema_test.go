@@ -1,7 +1,6 @@
 package v1alpha1_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,14 +22,11 @@ import (
 
 var crdPath = filepath.Join("..", "..", "config", "crd", "bases", "pdpool.dev_pdpools.yaml")
 
-// server admits objects as an API server does by the generated CRD.
-type server struct {
-	structural *schema.Structural
-	validator  validation.SchemaValidator
-	rules      *cel.Validator
-}
+// server admits objects as an API server does by the generated CRD: it defaults and
+// validates them. old is nil for a new one.
+type server func(object, old map[string]any) field.ErrorList
 
-func newServer(t *testing.T) *server {
+func newServer(t *testing.T) (server, *schema.Structural) {
 	t.Helper()
 	data, err := os.ReadFile(crdPath)
 	if err != nil {
@@ -55,20 +51,18 @@ func newServer(t *testing.T) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &server{structural, validator, cel.NewValidator(structural, true, celconfig.PerCallLimit)}
-}
-
-// admit defaults and validates an object; old is nil for a new one.
-func (s *server) admit(object, old map[string]any) field.ErrorList {
-	pruning.Prune(object, s.structural, true)
-	defaulting.Default(object, s.structural)
-	errs := validation.ValidateCustomResource(nil, object, s.validator)
-	var before any
-	if old != nil {
-		before = old
-	}
-	more, _ := s.rules.Validate(context.Background(), nil, s.structural, object, before, celconfig.RuntimeCELCostBudget)
-	return append(errs, more...)
+	rules := cel.NewValidator(structural, true, celconfig.PerCallLimit)
+	return func(object, old map[string]any) field.ErrorList {
+		pruning.Prune(object, structural, true)
+		defaulting.Default(object, structural)
+		errs := validation.ValidateCustomResource(nil, object, validator)
+		var before any
+		if old != nil {
+			before = old
+		}
+		more, _ := rules.Validate(t.Context(), nil, structural, object, before, celconfig.RuntimeCELCostBudget)
+		return append(errs, more...)
+	}, structural
 }
 
 func parse(t *testing.T, manifest string) map[string]any {
@@ -118,7 +112,7 @@ func edit(t *testing.T, manifest string, path []string, value any) map[string]an
 }
 
 func TestSamplesAreValid(t *testing.T) {
-	s := newServer(t)
+	admit, structural := newServer(t)
 	samples, err := filepath.Glob(filepath.Join("..", "..", "config", "samples", "*.yaml"))
 	if err != nil || len(samples) < 3 {
 		t.Fatalf("samples %v, %v", samples, err)
@@ -130,10 +124,10 @@ func TestSamplesAreValid(t *testing.T) {
 		}
 		object := parse(t, string(data))
 		before := parse(t, string(data))
-		if errs := s.admit(object, nil); len(errs) > 0 {
+		if errs := admit(object, nil); len(errs) > 0 {
 			t.Errorf("%s: %v", path, errs.ToAggregate())
 		}
-		pruning.Prune(before, s.structural, true)
+		pruning.Prune(before, structural, true)
 		for key := range parse(t, string(data))["spec"].(map[string]any) {
 			if _, ok := before["spec"].(map[string]any)[key]; !ok {
 				t.Errorf("%s: spec.%s is no field of the API", path, key)
@@ -143,9 +137,9 @@ func TestSamplesAreValid(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
-	s := newServer(t)
+	admit, _ := newServer(t)
 	object := parse(t, smallest)
-	if errs := s.admit(object, nil); len(errs) > 0 {
+	if errs := admit(object, nil); len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
 	}
 	want := parse(t, `
@@ -177,7 +171,7 @@ status: {observedGeneration: -1}
 }
 
 func TestRefusals(t *testing.T) {
-	s := newServer(t)
+	admit, _ := newServer(t)
 	long := strings.Repeat("x", 5000)
 	for name, c := range map[string]struct {
 		path  []string
@@ -218,7 +212,7 @@ func TestRefusals(t *testing.T) {
 					args[i] = "x"
 				}
 			}
-			errs := s.admit(edit(t, smallest, c.path, c.value), nil)
+			errs := admit(edit(t, smallest, c.path, c.value), nil)
 			switch {
 			case c.want == "" && len(errs) > 0:
 				t.Errorf("refused: %v", errs.ToAggregate())
@@ -238,7 +232,7 @@ func geometry(kind string, heads, kvHeads int64) map[string]any {
 }
 
 func TestImmutableOnceReplicasExist(t *testing.T) {
-	s := newServer(t)
+	admit, _ := newServer(t)
 	const running = smallest + "status: {observedGeneration: 1, prefill: {replicas: 0}, decode: {replicas: 1}}\n"
 	const idle = smallest + "status: {observedGeneration: 1, prefill: {replicas: 0}, decode: {replicas: 0}}\n"
 	for name, c := range map[string]struct {
@@ -257,10 +251,10 @@ func TestImmutableOnceReplicasExist(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := parse(t, c.manifest)
-			if errs := s.admit(old, nil); len(errs) > 0 {
+			if errs := admit(old, nil); len(errs) > 0 {
 				t.Fatal(errs.ToAggregate())
 			}
-			errs := s.admit(edit(t, c.manifest, c.path, c.value), old)
+			errs := admit(edit(t, c.manifest, c.path, c.value), old)
 			switch {
 			case c.want == "" && len(errs) > 0:
 				t.Errorf("refused: %v", errs.ToAggregate())
@@ -288,7 +282,7 @@ func TestServerTakesTheCRD(t *testing.T) {
 	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(&crd, &internal, nil); err != nil {
 		t.Fatal(err)
 	}
-	if errs := crdvalidation.ValidateCustomResourceDefinition(context.Background(), &internal); len(errs) > 0 {
+	if errs := crdvalidation.ValidateCustomResourceDefinition(t.Context(), &internal); len(errs) > 0 {
 		t.Error(errs.ToAggregate())
 	}
 }
