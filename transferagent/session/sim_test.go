@@ -14,7 +14,10 @@ import (
 	"github.com/pdpool/pdpool/transferagent/session"
 )
 
-var simSeed = flag.Uint64("sim.seed", 0, "play only this schedule of TestSimulation, with a trace")
+var (
+	simSeed  = flag.Uint64("sim.seed", 0, "play only this schedule of TestSimulation, with a trace")
+	simCount = flag.Uint64("sim.count", 0, "play that many schedules of TestSimulation, however long it takes")
+)
 
 // TestSimulation plays seeded schedules of several agents of both roles over a
 // network that drops, delays, reorders and duplicates, with engines and agents that
@@ -33,6 +36,9 @@ func TestSimulation(t *testing.T) {
 	schedules, budget := uint64(4000), 4*time.Second
 	if testing.Short() {
 		schedules = 300
+	}
+	if *simCount > 0 {
+		schedules, budget = *simCount, time.Hour
 	}
 	began := time.Now()
 	first := uint64(began.UnixNano()) & 0xffffffff
