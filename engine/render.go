@@ -46,9 +46,10 @@ func Render(in Input) (Command, error) {
 
 // check holds what Render itself relies on; whether a layout works is decided by kvlayout.
 func (in Input) check() error {
-	l := in.Layout
-	switch {
-	case in.Kind != kvlayout.VLLM && in.Kind != kvlayout.Simulator:
+	movers := map[kvlayout.Engine]kvlayout.Mover{kvlayout.VLLM: kvlayout.MoverEngine, kvlayout.Simulator: kvlayout.MoverAgent}
+	mover, ok := movers[in.Kind]
+	switch l := in.Layout; {
+	case !ok:
 		return fmt.Errorf("engine type %q is unknown", in.Kind)
 	case in.Role != kvlayout.Prefill && in.Role != kvlayout.Decode:
 		return fmt.Errorf("role %q is neither prefill nor decode", in.Role)
@@ -56,7 +57,7 @@ func (in Input) check() error {
 		return fmt.Errorf("model is empty")
 	case in.Mode != kvlayout.Write:
 		return fmt.Errorf("transfer mode %q can't be rendered, only %s", in.Mode, kvlayout.Write)
-	case in.Kind == kvlayout.VLLM && in.Mover != kvlayout.MoverEngine, in.Kind == kvlayout.Simulator && in.Mover != kvlayout.MoverAgent:
+	case in.Mover != mover:
 		return fmt.Errorf("mover %q is not available for engine %s", in.Mover, in.Kind)
 	case in.Pods < 1 || in.Pod < 0 || in.Pod >= in.Pods:
 		return fmt.Errorf("pod %d of %d pods", in.Pod, in.Pods)

@@ -4,15 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // Last is the last occurrence of a flag without a dotted key.
 func (f Flags) Last(name string) (Flag, bool) {
-	for i := len(f.List) - 1; i >= 0; i-- {
-		if f.List[i].Name == name && f.List[i].Key == "" {
-			return f.List[i], true
+	for _, g := range slices.Backward(f.List) {
+		if g.Name == name && g.Key == "" {
+			return g, true
 		}
 	}
 	return Flag{}, false

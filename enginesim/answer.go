@@ -1,7 +1,6 @@
 package enginesim
 
 import (
-	"context"
 	"runtime"
 	"sync"
 )
@@ -26,7 +25,7 @@ func Answer(g Geometry, tokens []uint32, count int) []uint32 {
 // depend on where a row lies or in which order rows are read.
 func (s *sequence) digest(from, to int) uint64 {
 	sums := make([]uint64, s.geometry.Layers)
-	_ = parallel(context.Background(), s.geometry.Layers, func(layer int) error {
+	_ = parallel(s.geometry.Layers, func(layer int) error {
 		row := make([]uint64, s.geometry.rowWords())
 		for head := range s.geometry.KVHeads {
 			for pos := from; pos < to; pos++ {
@@ -48,9 +47,8 @@ func nextToken(digest uint64, pos int) uint32 {
 }
 
 // parallel runs f for 0..n-1 on as many goroutines as there are processors, and
-// returns when all have ended, with the error of the lowest index. It starts no
-// further call when ctx has ended.
-func parallel(ctx context.Context, n int, f func(int) error) error {
+// returns when all have ended, with the error of the lowest index.
+func parallel(n int, f func(int) error) error {
 	errs := make([]error, n)
 	next := make(chan int)
 	var wg sync.WaitGroup
@@ -62,10 +60,6 @@ func parallel(ctx context.Context, n int, f func(int) error) error {
 		})
 	}
 	for i := range n {
-		if ctx.Err() != nil {
-			errs[i] = ctx.Err()
-			break
-		}
 		next <- i
 	}
 	close(next)

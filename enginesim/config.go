@@ -287,12 +287,15 @@ func milliseconds(flags engine.Flags, name string) (time.Duration, error) {
 }
 
 func (c *Config) readFaults(flags engine.Flags) error {
-	for _, spec := range flags.All("sim-fault") {
-		if err := c.faults.parse(spec); err != nil {
-			return err
-		}
+	specs := flags.All("sim-fault")
+	var err error
+	if c.faults, err = parseFaults(specs); err != nil {
+		return err
 	}
-	return c.faults.check(c.Layout, c.Geometry, c.Socket != "", c.Producer)
+	if err := c.faults.check(c); err != nil {
+		return err
+	}
+	return c.checkWorkers(specs)
 }
 
 // Capacity is the number of tokens that the blocks of one rank group hold.

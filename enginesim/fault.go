@@ -2,127 +2,88 @@ package enginesim
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
-	"time"
+	"slices"
+
+	"github.com/pdpool/pdpool/transferagent/fault"
 )
 
-// agentFaults are injected by the agent, which hears of them in the hello.
-var agentFaults = []string{"copies-off", "interleave-off", "all-to-rank-0", "first-writer-ends"}
+// agentFaults are injected by the agent, which hears of them in the hello; the
+// others are this engine's own.
+var agentFaults = []string{fault.CopiesOff, fault.InterleaveOff, fault.AllToRank0, fault.FirstWriterEnds}
 
 // faults is what --sim-fault asks for.
 type faults struct {
-	agent  []string
-	flips  []flip
-	delays []delay
-	kills  []kill
+	agent []string
+	own   fault.Faults
 }
 
-// flip inverts the bits of the first byte of the row of a token, after the layer
-// is computed and before it is saved.
-type flip struct{ rank, layer, row int }
-
-// delay keeps back what a worker has to say of its saved layers.
-type delay struct {
-	rank int
-	wait time.Duration
+func parseFaults(specs []string) (faults, error) {
+	var f faults
+	var own []string
+	for _, s := range specs {
+		if slices.Contains(agentFaults, s) {
+			f.agent = append(f.agent, s)
+		} else {
+			own = append(own, s)
+		}
+	}
+	if _, err := fault.Parse(specs); err != nil {
+		return f, fmt.Errorf("--sim-fault: %w", err)
+	}
+	var err error
+	if f.own, err = fault.Parse(own); err != nil {
+		return f, fmt.Errorf("--sim-fault: %w", err)
+	}
+	return f, nil
 }
 
-// kill closes a worker's connection where it would save a layer.
-type kill struct{ rank, layer int }
-
-// parse reads NAME or NAME:key=value,...
-func (f *faults) parse(spec string) error {
-	name, rest, _ := strings.Cut(spec, ":")
-	for _, a := range agentFaults {
-		if name == a {
-			if rest != "" {
-				return fmt.Errorf("--sim-fault %s takes no parameters, not %q", name, rest)
-			}
-			f.agent = append(f.agent, name)
-			return nil
-		}
-	}
-	switch name {
-	case "flip":
-		v, err := parameters(name, rest, "rank", "layer", "row")
-		if err == nil {
-			f.flips = append(f.flips, flip{rank: v[0], layer: v[1], row: v[2]})
-		}
-		return err
-	case "delay-writer":
-		v, err := parameters(name, rest, "rank", "ms")
-		if err == nil {
-			f.delays = append(f.delays, delay{rank: v[0], wait: time.Duration(v[1]) * time.Millisecond})
-		}
-		return err
-	case "kill-writer":
-		v, err := parameters(name, rest, "rank", "layer")
-		if err == nil {
-			f.kills = append(f.kills, kill{rank: v[0], layer: v[1]})
-		}
-		return err
-	}
-	return fmt.Errorf("--sim-fault %q is unknown: there are %s, flip, delay-writer and kill-writer", name, strings.Join(agentFaults, ", "))
-}
-
-// parameters reads key=value pairs, all of them required, in any order.
-func parameters(fault, text string, keys ...string) ([]int, error) {
-	usage := fmt.Errorf("--sim-fault %s needs %s=N", fault, strings.Join(keys, "=N,"))
-	values := make([]int, len(keys))
-	pairs := strings.Split(text, ",")
-	if len(pairs) != len(keys) {
-		return nil, usage
-	}
-	for i, key := range keys {
-		found := false
-		for _, pair := range pairs {
-			k, v, _ := strings.Cut(pair, "=")
-			if k != key {
-				continue
-			}
-			n, err := strconv.Atoi(v)
-			if err != nil || n < 0 || n > 1<<30 {
-				return nil, fmt.Errorf("--sim-fault %s: %s=%s is not a number from 0", fault, k, v)
-			}
-			values[i], found = n, true
-		}
-		if !found {
-			return nil, usage
-		}
-	}
-	return values, nil
-}
-
-// check refuses faults that would never happen.
-func (f *faults) check(l Layout, g Geometry, split, producer bool) error {
-	saves := len(f.delays) + len(f.kills)
+// check refuses faults that would never happen on this side.
+func (f *faults) check(c *Config) error {
+	split := c.Socket != ""
 	switch {
-	case !split && len(f.agent)+saves > 0:
-		return fmt.Errorf("--sim-fault other than flip needs --kv-transfer-config: there is no agent")
-	case split && !producer && saves+len(f.flips) > 0:
-		return fmt.Errorf("--sim-fault flip, delay-writer and kill-writer belong to the prefill side (kv_role kv_producer)")
+	case split && !c.Producer && !f.own.None():
+		return fmt.Errorf("--sim-fault %s, %s and %s belong to the prefill side (kv_role kv_producer)", fault.Flip, fault.DelayWriter, fault.KillWriter)
+	case !split && len(f.agent) > 0:
+		return fmt.Errorf("--sim-fault %s needs --kv-transfer-config: there is no agent", f.agent[0])
 	}
-	ranks := []int{}
-	layers := []int{}
-	for _, x := range f.flips {
-		ranks, layers = append(ranks, x.rank), append(layers, x.layer)
-	}
-	for _, x := range f.delays {
-		ranks = append(ranks, x.rank)
-	}
-	for _, x := range f.kills {
-		ranks, layers = append(ranks, x.rank), append(layers, x.layer)
-	}
-	for _, r := range ranks {
-		if r >= l.TP {
-			return fmt.Errorf("--sim-fault: rank %d of %d", r, l.TP)
-		}
-	}
-	for _, x := range layers {
-		if x >= g.Layers {
-			return fmt.Errorf("--sim-fault: layer %d of %d", x, g.Layers)
+	for _, x := range f.own.Flips() {
+		if x.Rank >= c.Layout.TP || x.Layer >= c.Geometry.Layers {
+			return fmt.Errorf("--sim-fault %s: rank %d, layer %d of %d ranks, %d layers", fault.Flip, x.Rank, x.Layer, c.Layout.TP, c.Geometry.Layers)
 		}
 	}
 	return nil
+}
+
+// checkWorkers refuses a fault of a worker's saves that no worker has.
+func (c *Config) checkWorkers(specs []string) error {
+	for _, spec := range specs {
+		one, err := fault.Parse([]string{spec})
+		if err != nil {
+			return fmt.Errorf("--sim-fault: %w", err)
+		}
+		if slices.Contains(agentFaults, spec) || len(one.Flips()) > 0 {
+			continue
+		}
+		if c.Socket == "" {
+			return fmt.Errorf("--sim-fault %s needs --kv-transfer-config: there is no agent", spec)
+		}
+		if !c.strikes(one) {
+			return fmt.Errorf("--sim-fault %s strikes none of %d ranks and %d layers", spec, c.Layout.TP, c.Geometry.Layers)
+		}
+	}
+	return nil
+}
+
+func (c *Config) strikes(f fault.Faults) bool {
+	for tp := range c.Layout.TP {
+		if f.Delay(tp) > 0 {
+			return true
+		}
+		for layer := range c.Geometry.Layers {
+			if f.Kills(tp, layer) {
+				return true
+			}
+		}
+	}
+	return false
 }

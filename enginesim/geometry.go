@@ -65,19 +65,21 @@ func (g Geometry) check() error {
 	switch {
 	case g.Kind != mla && g.Kind != gqa:
 		return fmt.Errorf("geometry: kind %q is neither %s nor %s", g.Kind, mla, gqa)
-	case g.Layers < 1 || g.Layers > maxLayers:
+	case !within(g.Layers, maxLayers):
 		return fmt.Errorf("geometry: %d layers, not 1 to %d", g.Layers, maxLayers)
-	case g.KVHeads < 1 || g.KVHeads > maxHeads || g.Kind == mla && g.KVHeads != 1:
+	case !within(g.KVHeads, maxHeads) || g.Kind == mla && g.KVHeads != 1:
 		return fmt.Errorf("geometry: %d KV heads for %s", g.KVHeads, g.Kind)
-	case g.AttentionHeads < g.KVHeads || g.AttentionHeads > maxHeads || g.AttentionHeads%g.KVHeads != 0:
+	case !within(g.AttentionHeads, maxHeads) || g.AttentionHeads%g.KVHeads != 0:
 		return fmt.Errorf("geometry: %d attention heads over %d KV heads", g.AttentionHeads, g.KVHeads)
-	case g.HeadValues < 1 || g.HeadValues > maxValues:
+	case !within(g.HeadValues, maxValues):
 		return fmt.Errorf("geometry: %d values per head, not 1 to %d", g.HeadValues, maxValues)
 	case g.HeadValues*g.ValueBytes%wordBytes != 0:
 		return fmt.Errorf("geometry: %d values of %d bytes are not whole words of %d bytes", g.HeadValues, g.ValueBytes, wordBytes)
 	}
 	return nil
 }
+
+func within(n, limit int) bool { return n >= 1 && n <= limit }
 
 // planes is the number of vectors of a row: the latent, or key and value.
 func (g Geometry) planes() int {

@@ -78,7 +78,7 @@ func (g *group) release() error {
 
 // each runs f for every rank at once.
 func (g *group) each(f func(*rank) error) error {
-	return parallel(context.Background(), len(g.ranks), func(i int) error { return f(g.ranks[i]) })
+	return parallel(len(g.ranks), func(i int) error { return f(g.ranks[i]) })
 }
 
 // poison makes each block's content its own, new poison.

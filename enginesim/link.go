@@ -21,8 +21,8 @@ type link struct {
 
 	mu        sync.Mutex
 	transfers map[string]*transfer
-	lost      error
-	gone      chan struct{} // closed when lost is set
+	lost      error // set before gone is closed
+	gone      chan struct{}
 }
 
 // sendWithin is how long a full queue may stay full.
@@ -78,6 +78,11 @@ func (g *group) handOver(l *link, w *kvclient.Client, r *rank) error {
 // send queues a message. The agent reads fast; one that lets a queue stay full is
 // given up. An error other than that m breaks a limit ends the link.
 func (l *link) send(c *kvclient.Client, m kvproto.Message) error {
+	select {
+	case <-l.gone:
+		return l.lost // what is left of it closes by and by, and must not be used meanwhile
+	default:
+	}
 	err := l.queue(c, m)
 	var limit *kvproto.Error
 	if err != nil && !errors.As(err, &limit) {

@@ -1,7 +1,6 @@
 package enginesim
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -84,35 +83,40 @@ func (b *body) prompt(chat bool) ([]uint32, error) {
 	return Tokenize(template(turns)), nil
 }
 
+var errPrompt = badRequest("prompt is neither a string nor a list of token ids")
+
 // promptTokens reads a string, a list of token ids, or a list with one of either.
 func promptTokens(raw json.RawMessage) ([]uint32, error) {
-	raw = bytes.TrimSpace(raw)
-	var s string
-	if json.Unmarshal(raw, &s) == nil && len(raw) > 0 && raw[0] == '"' {
-		return notEmpty(Tokenize(s))
-	}
-	var ids []int64
-	if json.Unmarshal(raw, &ids) == nil && len(ids) > 0 {
-		out := make([]uint32, len(ids))
-		for i, id := range ids {
-			if id < 0 || id > maxToken {
-				return nil, badRequest("token id %d is not 0 to %d", id, maxToken)
-			}
-			out[i] = uint32(id)
-		}
-		return out, nil
-	}
 	var several []json.RawMessage
-	if err := json.Unmarshal(raw, &several); err != nil || len(several) > 0 && several[0][0] != '"' && several[0][0] != '[' {
-		return nil, badRequest("prompt is neither a string nor a list of token ids")
+	if json.Unmarshal(raw, &several) != nil || len(several) > 0 && !nested(several[0]) {
+		return onePrompt(raw)
 	}
 	if len(several) != 1 {
 		return nil, badRequest("prompt is a list of %d prompts, only one can be answered", len(several))
 	}
-	if inner := several[0]; inner[0] == '[' && bytes.ContainsAny(inner[1:], `["`) {
-		return nil, badRequest("prompt is neither a string nor a list of token ids")
+	return onePrompt(several[0])
+}
+
+// nested says whether an element of a list is a prompt of its own.
+func nested(element json.RawMessage) bool { return element[0] == '"' || element[0] == '[' }
+
+func onePrompt(raw json.RawMessage) ([]uint32, error) {
+	var s *string
+	if json.Unmarshal(raw, &s) == nil && s != nil {
+		return notEmpty(Tokenize(*s))
 	}
-	return promptTokens(several[0])
+	var ids []int64
+	if json.Unmarshal(raw, &ids) != nil || ids == nil {
+		return nil, errPrompt
+	}
+	out := make([]uint32, len(ids))
+	for i, id := range ids {
+		if id < 0 || id > maxToken {
+			return nil, badRequest("token id %d is not 0 to %d", id, maxToken)
+		}
+		out[i] = uint32(id)
+	}
+	return notEmpty(out)
 }
 
 func notEmpty(tokens []uint32) ([]uint32, error) {

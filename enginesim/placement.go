@@ -58,28 +58,39 @@ func (l Layout) headsOf(g Geometry, tp int) (first, count int) {
 // check refuses what vLLM refuses at start.
 func (l Layout) check(g Geometry) error {
 	switch {
-	case l.TP < 1 || l.TP > maxRanks || l.DP < 1 || l.DCP < 1 || l.Interleave < 1 || l.Block < 1:
+	case min(l.TP, l.DP, l.DCP, l.Interleave, l.Block) < 1 || l.TP > maxRanks:
 		return fmt.Errorf("every degree and the block size must be at least 1 (and TP at most %d)", maxRanks)
-	case l.Block > 1<<20 || l.Interleave > 1<<20:
-		return fmt.Errorf("block size %d or interleave %d is over %d", l.Block, l.Interleave, 1<<20)
+	case max(l.Block, l.Interleave) > maxBlock:
+		return fmt.Errorf("block size %d or interleave %d is over %d", l.Block, l.Interleave, maxBlock)
 	case l.DPLocal < 1 || l.DPLocal > maxRanks || l.DPStart < 0 || l.DPStart+l.DPLocal > l.DP:
 		return fmt.Errorf("data parallel ranks %d to %d are not within --data-parallel-size %d", l.DPStart, l.DPStart+l.DPLocal-1, l.DP)
 	case g.AttentionHeads%l.TP != 0:
 		return fmt.Errorf("%d attention heads are not divisible by --tensor-parallel-size %d", g.AttentionHeads, l.TP)
 	case g.KVHeads%l.TP != 0 && l.TP%g.KVHeads != 0:
 		return fmt.Errorf("%d KV heads can't be split over --tensor-parallel-size %d", g.KVHeads, l.TP)
+	case l.DCP > 1:
+		return l.checkDCP(g)
+	}
+	return nil
+}
+
+func (l Layout) checkDCP(g Geometry) error {
+	switch {
 	case l.TP%l.DCP != 0:
 		return fmt.Errorf("--tensor-parallel-size %d is not divisible by --decode-context-parallel-size %d", l.TP, l.DCP)
-	case l.DCP == 1:
-		return nil
 	case l.Interleave > l.Block || l.Block%l.Interleave != 0:
 		return fmt.Errorf("--block-size %d is not a multiple of --cp-kv-cache-interleave-size %d", l.Block, l.Interleave)
-	case g.Kind == gqa && (l.TP <= g.KVHeads || l.DCP > l.TP/g.KVHeads):
+	case g.Kind == mla:
+		return nil
+	case l.TP <= g.KVHeads || l.DCP > l.TP/g.KVHeads:
 		return fmt.Errorf("--decode-context-parallel-size %d needs as many ranks per KV head, but --tensor-parallel-size is %d for %d heads", l.DCP, l.TP, g.KVHeads)
-	case g.Kind == gqa && g.AttentionHeads/g.KVHeads%l.DCP != 0:
+	case g.AttentionHeads/g.KVHeads%l.DCP != 0:
 		return fmt.Errorf("%d attention heads per KV head are not divisible by --decode-context-parallel-size %d", g.AttentionHeads/g.KVHeads, l.DCP)
 	}
 	return nil
 }
 
-const maxRanks = 64
+const (
+	maxRanks = 64
+	maxBlock = 1 << 20
+)

@@ -191,8 +191,7 @@ func promptHash(tokens []uint32) []byte {
 
 // fate prefers the reason for which a request was ended to what it broke.
 func fate(ctx context.Context, err error) error {
-	var t *TransferError
-	if errors.As(context.Cause(ctx), &t) {
+	if t, ok := errors.AsType[*TransferError](context.Cause(ctx)); ok {
 		return t
 	}
 	return err

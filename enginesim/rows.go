@@ -15,7 +15,7 @@ func (g *group) compute(s *sequence, ids []int32, layer, from, to int) uint64 {
 		}
 		return g.sum(sums)
 	}
-	_ = parallel(context.Background(), len(g.ranks), func(i int) error {
+	_ = parallel(len(g.ranks), func(i int) error {
 		sums[i] = g.computeRank(s, ids, g.ranks[i], layer, from, to)
 		return nil
 	})
@@ -65,7 +65,10 @@ func (e *wrongRowError) Error() string {
 func (g *group) read(ctx context.Context, s *sequence, ids []int32, from, to int) (uint64, error) {
 	n := len(g.ranks)
 	sums := make([]uint64, n*g.cfg.Geometry.Layers)
-	err := parallel(ctx, len(sums), func(i int) error {
+	err := parallel(len(sums), func(i int) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		var err error
 		sums[i], err = g.readRank(s, ids, g.ranks[i%n], i/n, from, to)
 		return err

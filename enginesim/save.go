@@ -9,10 +9,10 @@ import (
 // save tells the agent on each worker's connection that a layer is complete.
 func (g *group) save(t *transfer, layer int) error {
 	for tp := range g.ranks {
-		if g.delayed(tp) > 0 {
+		if g.cfg.faults.own.Delay(tp) > 0 {
 			continue // seal tells all of it later
 		}
-		if g.killed(tp, layer) {
+		if g.cfg.faults.own.Kills(tp, layer) {
 			_ = t.link.workers[tp].Close()
 		}
 		if err := t.sendWorker(tp, kvproto.Save{Transfer: t.id, Layer: layer}); err != nil {
@@ -25,7 +25,7 @@ func (g *group) save(t *transfer, layer int) error {
 // seal tells the agent that all layers were announced.
 func (g *group) seal(t *transfer) error {
 	for tp := range g.ranks {
-		if wait := g.delayed(tp); wait > 0 {
+		if wait := g.cfg.faults.own.Delay(tp); wait > 0 {
 			g.background.Go(func() { g.sealLater(t, tp, wait) })
 			continue
 		}
@@ -55,33 +55,14 @@ func (g *group) sealLater(t *transfer, tp int, wait time.Duration) {
 	_ = t.sendWorker(tp, kvproto.Sealed{Transfer: t.id}) // likewise
 }
 
-// delayed is how long a worker keeps back its saves.
-func (g *group) delayed(tp int) time.Duration {
-	for _, d := range g.cfg.faults.delays {
-		if d.rank == tp {
-			return d.wait
-		}
-	}
-	return 0
-}
-
-func (g *group) killed(tp, layer int) bool {
-	for _, k := range g.cfg.faults.kills {
-		if k.rank == tp && k.layer == layer {
-			return true
-		}
-	}
-	return false
-}
-
 // flip inverts the first byte of the rows that a fault names.
 func (g *group) flip(s *sequence, ids []int32, layer int) {
-	for _, f := range g.cfg.faults.flips {
-		if f.layer != layer || f.row >= len(s.tokens) {
+	for _, f := range g.cfg.faults.own.Flips() {
+		if f.Layer != layer || f.Row >= len(s.tokens) {
 			continue
 		}
-		at := g.cfg.Layout.place(f.row)
-		if r := g.ranks[f.rank]; at.rank == r.dcp {
+		at := g.cfg.Layout.place(f.Row)
+		if r := g.ranks[f.Rank]; at.rank == r.dcp {
 			r.row(layer, ids[at.block], r.headFirst, at.slot)[0] ^= 0xff
 		}
 	}

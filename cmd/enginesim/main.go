@@ -15,9 +15,13 @@ import (
 	"github.com/pdpool/pdpool/enginesim"
 )
 
+// version is set when a release is linked.
+var version = "dev"
+
 const usage = `usage: enginesim serve MODEL [flags]    serve as vLLM would, with its flags
        enginesim answer MODEL [flags]   print what any instance answers to the prompt on standard input
                                         (--max-tokens N, default 16; --chat: one message of role user)
+       enginesim version
 
 Flags of its own:
   --sim-geometry JSON             KV geometry: kind, layers, attentionHeads, kvHeads, headValues
@@ -45,7 +49,7 @@ func main() {
 
 func run(ctx context.Context, args []string, in io.Reader, out, diagnostics io.Writer) error {
 	if len(args) == 0 {
-		return &enginesim.UsageError{Text: "a command is needed: serve, answer or help"}
+		return &enginesim.UsageError{Text: "a command is needed: serve, answer, version or help"}
 	}
 	switch args[0] {
 	case "serve":
@@ -55,8 +59,11 @@ func run(ctx context.Context, args []string, in io.Reader, out, diagnostics io.W
 	case "help", "-h", "--help":
 		_, err := io.WriteString(out, usage)
 		return err
+	case "version":
+		_, err := fmt.Fprintln(out, version)
+		return err
 	}
-	return &enginesim.UsageError{Text: fmt.Sprintf("%q is no command: there are serve, answer and help", args[0])}
+	return &enginesim.UsageError{Text: fmt.Sprintf("%q is no command: there are serve, answer, version and help", args[0])}
 }
 
 func serve(ctx context.Context, args []string, diagnostics io.Writer) error {
