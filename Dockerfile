@@ -15,18 +15,18 @@ USER 65532:65532
 
 FROM base AS manager
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
-COPY --from=build /out/manager /manager
-ENTRYPOINT ["/manager"]
+COPY --from=build /out/manager /usr/local/bin/manager
+ENTRYPOINT ["/usr/local/bin/manager"]
 
 FROM base AS transfer-agent
-COPY --from=build /out/transfer-agent /transfer-agent
-ENTRYPOINT ["/transfer-agent"]
+COPY --from=build /out/transfer-agent /usr/local/bin/transfer-agent
+ENTRYPOINT ["/usr/local/bin/transfer-agent"]
 
 FROM base AS router
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
-COPY --from=build /out/router /router
-ENTRYPOINT ["/router"]
+COPY --from=build /out/router /usr/local/bin/router
+ENTRYPOINT ["/usr/local/bin/router"]
 
 FROM base AS enginesim
-COPY --from=build /out/enginesim /enginesim
-ENTRYPOINT ["/enginesim"]
+COPY --from=build /out/enginesim /usr/local/bin/enginesim
+ENTRYPOINT ["/usr/local/bin/enginesim"]

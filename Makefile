@@ -5,6 +5,9 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 
+# One setting for everything but the race detector, so that nothing is compiled twice.
+export CGO_ENABLED := 0
+
 VERSION ?= v0.1.0-dev
 LDFLAGS := -s -w -X main.version=$(VERSION)
 COMMANDS := manager transfer-agent router enginesim
@@ -54,7 +57,7 @@ verify: generate lint tidy chart-lint ## regenerate, lint and fail on any differ
 test: ## run all tests that need no cluster (the API server tests bring their own)
 	@assets=$$($(DEVCLUSTER) assets); export KUBEBUILDER_ASSETS=$$assets; \
 	go vet ./... && \
-	go test -shuffle on -race $(RACE) && \
+	CGO_ENABLED=1 go test -shuffle on -race $(RACE) && \
 	go test -shuffle on $$(go list ./... | grep -v -F -x -f <(go list $(RACE)) | grep -v /test/e2e)
 	cd hack/devcluster && go test ./...
 
@@ -75,7 +78,7 @@ $(BIN)/e2e.test: FORCE
 
 .PHONY: build
 build: ## build the commands into bin/
-	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/ $(addprefix ./cmd/,$(COMMANDS))
+	go build -ldflags "$(LDFLAGS)" -o $(BIN)/ $(addprefix ./cmd/,$(COMMANDS))
 
 .PHONY: images
 images: build ## make the container images as archives in bin/images, without docker

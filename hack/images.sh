@@ -7,5 +7,5 @@ cd "$(dirname "$0")/.."
 mkdir -p "$bin/images"
 for name in manager transfer-agent router enginesim; do
   hack/devcluster/devcluster.sh image --out "$bin/images/$name.tar" --name "localhost/pdpool/$name:dev" \
-    --user 65532:65532 --entrypoint "/$name" "$bin/$name:/$name"
+    --user 65532:65532 --entrypoint "/usr/local/bin/$name" "$bin/$name:/usr/local/bin/$name"
 done
