@@ -223,9 +223,9 @@ func (x *exchange) fail(f *failure) string {
 	return strconv.Itoa(f.status)
 }
 
-// explain adds what the agents know of a failed transfer.
+// explain adds what the agents know of a failed transfer, unless the engine has told.
 func (x *exchange) explain(f *failure) *failure {
-	if f.leg == "" || f.asIs != nil {
+	if f.leg == "" || f.asIs != nil || f.told {
 		return f
 	}
 	r, ok := x.ask(context.WithoutCancel(x.life), x.pair, x.transfer, f.leg)

@@ -202,6 +202,10 @@ func (x *exchange) engineError(l *leg, answer *http.Response) *failure {
 	if f.status < 500 || l.role == kvlayout.Prefill && f.status != http.StatusServiceUnavailable {
 		f.status = http.StatusBadGateway
 	}
+	// PDPool's own engines tell the rule that was broken.
+	if rule := gjson.GetBytes(body, "error.rule"); rule.Type == gjson.String && rule.Str != "" {
+		f.code, f.told = rule.Str, true
+	}
 	if f.text = conceal(messageOf(bytes.TrimSpace(body)), x.pair); f.text == "" {
 		f.text = fmt.Sprintf("the engine answers %d", answer.StatusCode)
 	}

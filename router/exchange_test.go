@@ -237,6 +237,18 @@ func TestReasonOfTheAgents(t *testing.T) {
 	}
 }
 
+// TestReasonOfTheEngine: what an engine tells of its rows no agent knows better.
+func TestReasonOfTheEngine(t *testing.T) {
+	r := newRig(t)
+	r.instances[1].Pods[0].Agent = portOf(newAgent(t, 200, `{"rule":"other","text":"x"}`))
+	r.publish()
+	r.decode.says(500, `{"error":{"message":"wrong row: rank 1 layer 3 row 17","code":500,"rule":"wrong-row"}}`)
+	a := r.post(t, completions, streamed)
+	if a.status != 500 || a.code(t) != "wrong-row" || a.message(t) != "decode leg failed: wrong-row: wrong row: rank 1 layer 3 row 17" {
+		t.Errorf("status %d, %s", a.status, a.body)
+	}
+}
+
 func TestAgentsAreNotWaitedFor(t *testing.T) {
 	r := newRig(t)
 	slow := newEngine(t)

@@ -33,6 +33,7 @@ type failure struct {
 	text   string // one sentence, without addresses
 	param  string // the field of the request that is wrong
 	retry  string // Retry-After
+	told   bool   // code and text are what the engine says of the transfer
 	// asIs is an engine's own answer that the client gets instead of all this.
 	asIs *verbatim
 	// outcome is the label of the leg's metric.

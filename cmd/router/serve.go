@@ -23,6 +23,7 @@ const (
 	maxHeaders    = 64 << 10
 	keepClient    = 2 * time.Minute
 	opsWithin     = 15 * time.Second
+	lastWords     = time.Second
 )
 
 // service is one thing that runs until its context ends.
@@ -190,4 +191,8 @@ func (s *servers) drain(ctx context.Context) {
 		s.log.Warn("requests cut off at the drain deadline", "error", err)
 	}
 	s.router.Close(ctx)
+	// Requests whose legs were ended just now tell their clients.
+	last, stop := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	defer stop()
+	_ = s.clients.Shutdown(last) // who has not ended then is cut off
 }

@@ -1,0 +1,332 @@
+package registration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/moriio"
+	"github.com/pdpool/pdpool/router"
+	"github.com/pdpool/pdpool/router/policy"
+	"github.com/pdpool/pdpool/zmtp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 10 * time.Second
+
+// rig is a listener with its registry, and a router that shows what is known.
+type rig struct {
+	*Listener
+	registry *router.Registry
+	server   *router.Server
+	clock    chan time.Duration // how far the listener's clock is ahead
+}
+
+func newRig(t *testing.T, pool string) *rig {
+	t.Helper()
+	registry := router.NewRegistry()
+	o := router.Defaults()
+	o.Registry, o.Log, o.Random = registry, slog.New(slog.DiscardHandler), rand.IntN
+	o.Policy = func() policy.Policy { return policy.LeastLoaded{} }
+	r := &rig{registry: registry, server: router.NewServer(o), clock: make(chan time.Duration, 1)}
+	options := Options{Source: registry.Source("registrations"), Log: o.Log, Metrics: prometheus.NewRegistry()}
+	if pool != "" {
+		options.Namespace, options.Pool = "ns", pool
+	}
+	l, err := Listen(t.Context(), "127.0.0.1:0", options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Listener = l
+	r.clock <- 0
+	l.now = func() time.Time {
+		ahead := <-r.clock
+		r.clock <- ahead
+		return time.Now().Add(ahead)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- l.Serve(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		r.server.Close(ctx)
+	})
+	return r
+}
+
+// later sets the listener's clock ahead and lets it look.
+func (r *rig) later(ahead time.Duration) {
+	<-r.clock
+	r.clock <- ahead
+	r.wake <- struct{}{}
+}
+
+func (r *rig) dial(t *testing.T) *zmtp.Dealer {
+	t.Helper()
+	d, err := zmtp.Dial(t.Context(), r.Addr(), zmtp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+func (r *rig) register(t *testing.T, ms ...moriio.Registration) {
+	t.Helper()
+	d := r.dial(t)
+	for _, m := range ms {
+		if err := d.Send(t.Context(), m.Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// becomes waits until the router counts so many pairs.
+func (r *rig) becomes(t *testing.T, pairs int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d pairs", pairs), func() bool { return r.metric("pdpool_router_pairs") == fmt.Sprint(pairs) })
+}
+
+func (r *rig) metric(name string) string {
+	w := httptest.NewRecorder()
+	r.server.OpsHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	for line := range strings.SplitSeq(w.Body.String(), "\n") {
+		if v, ok := strings.CutPrefix(line, name+" "); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+func (r *rig) dropped(reason string) float64 {
+	return testutil.ToFloat64(r.Listener.dropped.WithLabelValues(reason))
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	late := time.After(patience)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("%s: not within %v", what, patience)
+		}
+	}
+}
+
+func stock(role kvlayout.Role, port int) moriio.Registration {
+	return moriio.Registration{
+		Role: role, HTTPAddress: fmt.Sprintf("127.0.0.1:%d", port), ZMQAddress: moriio.FormatZMQAddress("127.0.0.1", 6301, 61005),
+		DPSize: 1, TPSize: 8, TransferMode: kvlayout.Write,
+	}
+}
+
+func enriched(role kvlayout.Role, port int) moriio.Registration {
+	m := stock(role, port)
+	m.PDPool = &moriio.Instance{
+		Namespace: "ns", Pool: "p", Pod: fmt.Sprint(role, port), Pairing: "key", Revision: "r", Layout: kvlayout.Layout{TP: 8},
+		Block: 64, KVType: kvlayout.BF16, Model: "m", Agent: "127.0.0.1:9",
+	}
+	return m
+}
+
+func TestStockEnginesPairByMode(t *testing.T) {
+	r := newRig(t, "")
+	reads := stock(kvlayout.Decode, 3)
+	reads.TransferMode = kvlayout.Read
+	r.register(t, stock(kvlayout.Prefill, 1), stock(kvlayout.Decode, 2), reads)
+	r.becomes(t, 1)
+	// An instance that comes back in another mode is used in that.
+	reads.TransferMode = kvlayout.Write
+	r.register(t, reads)
+	r.becomes(t, 2)
+}
+
+func TestEnrichedPairByKey(t *testing.T) {
+	r := newRig(t, "")
+	other := enriched(kvlayout.Decode, 3)
+	other.PDPool.Pairing = "other"
+	r.register(t, enriched(kvlayout.Prefill, 1), enriched(kvlayout.Decode, 2), other, stock(kvlayout.Decode, 4))
+	r.becomes(t, 1)
+	if got := r.metric(`pdpool_router_instances{role="decode"}`); got != "3" {
+		t.Errorf("%s decode instances", got)
+	}
+	drains := enriched(kvlayout.Decode, 2)
+	drains.PDPool.Draining = true
+	r.register(t, drains)
+	r.becomes(t, 0)
+}
+
+func TestRegistrationsExpire(t *testing.T) {
+	r := newRig(t, "")
+	r.register(t, stock(kvlayout.Prefill, 1), stock(kvlayout.Decode, 2))
+	r.becomes(t, 1)
+	r.later(9 * time.Second)
+	r.register(t, stock(kvlayout.Prefill, 1), stock(kvlayout.Decode, 3)) // the prefill's second heartbeat
+	r.becomes(t, 2)
+	r.later(11 * time.Second)
+	r.becomes(t, 1) // decode 2 has gone
+	r.later(30 * time.Second)
+	r.becomes(t, 0)
+	r.register(t, stock(kvlayout.Prefill, 1), stock(kvlayout.Decode, 2))
+	r.becomes(t, 1)
+}
+
+func TestPoolTakesOnlyItsOwn(t *testing.T) {
+	r := newRig(t, "p")
+	foreign := enriched(kvlayout.Decode, 2)
+	foreign.PDPool.Pool = "q"
+	elsewhere := enriched(kvlayout.Decode, 3)
+	elsewhere.PDPool.Namespace = "other"
+	forged := enriched(kvlayout.Decode, 4)
+	forged.HTTPAddress = "10.9.8.7:4"
+	r.register(t, enriched(kvlayout.Prefill, 1), stock(kvlayout.Decode, 1), foreign, elsewhere, forged, enriched(kvlayout.Decode, 5))
+	r.becomes(t, 1)
+	if n := r.dropped(reasonPool); n != 3 {
+		t.Errorf("%v of other pools were dropped", n)
+	}
+	if n := r.dropped(reasonSender); n != 1 {
+		t.Errorf("%v with another's address were dropped", n)
+	}
+}
+
+func TestBadRegistrationsAreCounted(t *testing.T) {
+	r := newRig(t, "")
+	nobody := stock(kvlayout.Prefill, 1)
+	nobody.HTTPAddress = "0.0.0.0:1"
+	noPort := stock(kvlayout.Prefill, 1)
+	noPort.HTTPAddress = "10.0.0.1"
+	d := r.dial(t)
+	for _, frames := range [][][]byte{
+		{[]byte("hello")}, {{}}, {nobody.Append(nil)}, {noPort.Append(nil)}, {{}, nobody.Append(nil)},
+	} {
+		if err := d.Send(t.Context(), frames...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all counted", func() bool {
+		return r.dropped(reasonAddress) == 1 && r.dropped(reasonFrames) == 1 && r.dropped(moriio.BadField) == 2 && r.dropped(moriio.Truncated) == 1
+	})
+	// The listener goes on, on this connection and on others.
+	good := stock(kvlayout.Prefill, 1)
+	if err := d.Send(t.Context(), good.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	r.register(t, stock(kvlayout.Decode, 2))
+	r.becomes(t, 1)
+}
+
+// TestGarbage sends what port scanners and wrong clients send.
+func TestGarbage(t *testing.T) {
+	r := newRig(t, "")
+	random := rand.New(rand.NewPCG(3, 4))
+	noise := make([]byte, 4096)
+	for i := range noise {
+		noise[i] = byte(random.Uint32())
+	}
+	for _, garbage := range [][]byte{
+		[]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+		{0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3}, // the beginning of TLS
+		noise,
+		{},
+	} {
+		conn, err := net.Dial("tcp", r.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = conn.Write(garbage)
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.CloseWrite()
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		_, _ = io.Copy(io.Discard, conn) // until the listener has had enough
+		_ = conn.Close()
+	}
+	eventually(t, "garbage counted", func() bool { return r.dropped(zmtp.NotZMTP) >= 2 && r.dropped(zmtp.Probe) == 1 })
+	r.register(t, stock(kvlayout.Prefill, 1), stock(kvlayout.Decode, 2))
+	r.becomes(t, 1)
+}
+
+func TestEntriesAreBounded(t *testing.T) {
+	r := newRig(t, "")
+	for i := range maxEntries {
+		if reason := r.keep(fmt.Sprint(i), router.Instance{Pods: []router.Pod{{}}}); reason != "" && i < maxEntries {
+			t.Fatal(i, reason)
+		}
+		if i == 10 {
+			break // each one makes the snapshot anew
+		}
+	}
+	r.mu.Lock()
+	for i := range maxEntries {
+		r.entries[fmt.Sprint(i)] = entry{until: time.Now().Add(time.Hour), said: router.Instance{Pods: []router.Pod{{}}}}
+	}
+	r.mu.Unlock()
+	if reason := r.keep("new", router.Instance{Pods: []router.Pod{{}}}); reason != reasonFull {
+		t.Errorf("one too many: %q", reason)
+	}
+	if reason := r.keep("7", router.Instance{Pods: []router.Pod{{}}}); reason != "" {
+		t.Errorf("a known one: %q", reason)
+	}
+}
+
+func TestPortInUse(t *testing.T) {
+	r := newRig(t, "")
+	_, err := Listen(t.Context(), r.Addr(), Options{Source: r.registry.Source("x"), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	if err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestRegisteredEnginesServe sends a request to engines that are known by their
+// heartbeats only.
+func TestRegisteredEnginesServe(t *testing.T) {
+	r := newRig(t, "")
+	bodies := make(chan map[string]any, 2)
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		var body map[string]any
+		if err := json.NewDecoder(q.Body).Decode(&body); err == nil {
+			bodies <- body
+		}
+		_, _ = io.WriteString(w, `{"choices":[{"text":"x","finish_reason":"length"}]}`)
+	}))
+	defer engine.Close()
+	prefill := httptest.NewServer(engine.Config.Handler)
+	defer prefill.Close()
+	at := func(role kvlayout.Role, s *httptest.Server) moriio.Registration {
+		return stock(role, s.Listener.Addr().(*net.TCPAddr).Port)
+	}
+	r.register(t, at(kvlayout.Prefill, prefill), at(kvlayout.Decode, engine))
+	r.becomes(t, 1)
+	w := httptest.NewRecorder()
+	r.server.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/completions", strings.NewReader(`{"model":"any","prompt":"x"}`)))
+	if w.Code != http.StatusOK {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	for range 2 {
+		params, ok := (<-bodies)["kv_transfer_params"].(map[string]any)
+		if !ok || params["remote_tp_size"] != 8.0 || params["remote_handshake_port"] != 6301.0 {
+			t.Errorf("%v", params)
+		}
+	}
+}
