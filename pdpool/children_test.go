@@ -20,6 +20,7 @@ func TestContains(t *testing.T) {
 		{`{}`, `{"a":{}}`, true},
 		{`{"l":[{"name":"x","v":1,"w":2},{"name":"added"}]}`, `{"l":[{"name":"x","v":1}]}`, true},
 		{`{"l":[{"name":"added"},{"name":"x","v":2}]}`, `{"l":[{"name":"x","v":1}]}`, false},
+		{`{"l":[{"name":"y"}]}`, `{"l":[{"name":"x"}]}`, false},
 		{`{"l":["a","b"]}`, `{"l":["a"]}`, false},
 		{`{"l":["a"]}`, `{"l":["a"]}`, true},
 		{`{}`, `{"l":[]}`, true},

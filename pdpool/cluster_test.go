@@ -31,7 +31,9 @@ type cluster struct {
 	gpus     int             // in all, on one node
 	start    int             // steps until a scheduled pod is ready
 	drain    int             // steps until a deleted pod is gone
+	lag      int             // steps until the scheduler looks again at a pod that found no node
 	broken   map[string]bool // images that can't be pulled
+	stuck    map[string]bool // names of pods whose deletion nothing confirms
 	age      map[types.UID]int
 	writes   int // of the last step
 	log      []string
@@ -42,8 +44,8 @@ type cluster struct {
 func newCluster(t testing.TB, pool *v1alpha1.PDPool, gpus int) *cluster {
 	return &cluster{
 		t: t, pool: pool, defaults: testDefaults, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
-		objects: map[string]Object{}, gpus: gpus, start: 3, drain: 2,
-		broken: map[string]bool{}, age: map[types.UID]int{}, check: func(*cluster) {},
+		objects: map[string]Object{}, gpus: gpus, start: 3, drain: 2, lag: 1,
+		broken: map[string]bool{}, stuck: map[string]bool{}, age: map[types.UID]int{}, check: func(*cluster) {},
 	}
 }
 
@@ -173,7 +175,7 @@ func (c *cluster) turn() {
 		c.age[p.UID]++
 		switch {
 		case p.DeletionTimestamp != nil:
-			if c.age[p.UID] >= c.drain {
+			if c.age[p.UID] >= c.drain && !c.stuck[p.Name] {
 				delete(c.objects, childKey(p))
 			}
 		case p.Spec.NodeName == "":
@@ -192,6 +194,9 @@ func (c *cluster) turn() {
 }
 
 func (c *cluster) schedule(p *corev1.Pod) {
+	if len(p.Status.Conditions) > 0 && c.age[p.UID]%c.lag != 0 {
+		return
+	}
 	if c.free() < gpusOf(p) {
 		c.condition(p, corev1.PodScheduled, corev1.ConditionFalse, corev1.PodReasonUnschedulable)
 		return

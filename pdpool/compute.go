@@ -49,6 +49,7 @@ type planner struct {
 	ports    *blocks
 	number   int64 // of the next revision
 	mode     mode
+	recorded bool // a role's revision is written by this plan
 	rollout  v1alpha1.RolloutStatus
 	notes    []note
 	plan     Plan
@@ -145,6 +146,7 @@ func (p *planner) record() {
 			p.note(Blocked, v1alpha1.ReasonInvalidSpec, err.Error())
 			continue
 		}
+		p.recorded = true
 		p.create(controllerRevision(p.pool, string(s.role), s.hash, p.resolved.Pairing, p.number, rec))
 		p.note(Progressing, v1alpha1.ReasonCreating, fmt.Sprintf("revision %s of %s is recorded", s.hash, s.role))
 	}

@@ -59,7 +59,7 @@ func (p *planner) keepBest(s *roleState, replica int) {
 }
 
 // handOver removes the older instances of a replica whose new one is ready or
-// needs their devices, and those that don't serve anyway.
+// needs their devices.
 func (p *planner) handOver(s *roleState, current *group, older []*group) {
 	s.forgetLost(current.replica)
 	for _, g := range older {
@@ -67,8 +67,6 @@ func (p *planner) handOver(s *roleState, current *group, older []*group) {
 		case !g.alive():
 		case current.state == ready:
 			p.retire(s, g, v1alpha1.ReasonSuperseded, "the new one is ready")
-		case g.state != ready:
-			p.retire(s, g, v1alpha1.ReasonSuperseded, "it is not ready, and a new one is starting")
 		case current.unschedulable != "":
 			p.retire(s, g, v1alpha1.ReasonSuperseded, "the new one needs its devices")
 		}

@@ -15,6 +15,8 @@ type mode string
 const (
 	// plain: there are no older ones.
 	plain mode = "plain"
+	// recording: a revision was written just now, the next look goes on from it.
+	recording mode = "recording"
 	// hold: the revision can't be made, or can't serve; what exists stays.
 	hold mode = "hold"
 	// rolling: old and new instances may pair, so that they are replaced one at a
@@ -37,6 +39,7 @@ func (p *planner) roll() {
 		}
 	}
 	switch p.mode {
+	case recording:
 	case plain:
 		p.fill(p.decode)
 		p.fill(p.prefill)
@@ -60,6 +63,8 @@ func (p *planner) roll() {
 func (p *planner) chooseMode() mode {
 	older := p.hasOlder(p.prefill) || p.hasOlder(p.decode)
 	switch {
+	case p.recorded:
+		return recording
 	case p.prefill.now == nil || p.decode.now == nil:
 		return hold
 	case !older:

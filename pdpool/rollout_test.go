@@ -182,14 +182,32 @@ func TestCrashLoopBacksOff(t *testing.T) {
 func TestPodOnLostNodeDoesNotHoldItsReplica(t *testing.T) {
 	c := newCluster(t, simulatorPool(t), 32)
 	c.run(30)
-	c.drain = 1 << 20 // nothing confirms the deletion
 	for _, p := range c.pods() {
+		c.stuck[p.Name] = true
 		c.terminate(p)
 	}
 	c.steps(20)
 	want := map[string]string{"prefill 0": "1", "decode 0": "1"}
 	if got := c.attempts(); !maps.Equal(got, want) || !c.isTrue("Ready") {
 		t.Errorf("attempts %v, want %v; %v", got, want, c.pool.Status.Conditions)
+	}
+}
+
+func TestFailedRevisionIsForgotten(t *testing.T) {
+	c := newCluster(t, simulatorPool(t), 64)
+	c.start = 1 << 20 // never ready
+	c.steps(5)
+	for range 3 {
+		for _, p := range c.pods() {
+			c.fail(p)
+		}
+		c.steps(2)
+	}
+	c.start = 3
+	c.change(func(s *v1alpha1.PDPoolSpec) { s.Engine.Args = []string{"--sim-max-queue", "9"} })
+	c.run(60)
+	if n := len(c.observed().ControllerRevisions); n != 3 || len(c.pool.Status.Decode.Instances) != 1 {
+		t.Errorf("%d revisions, instances %+v", n, c.pool.Status.Decode.Instances)
 	}
 }
 
@@ -256,6 +274,7 @@ func TestChangeOfGenerationWithDevicesFree(t *testing.T) {
 
 func TestChangeOfGenerationWithoutDevices(t *testing.T) {
 	c := newCluster(t, simulatorPool(t, replicas(3, 3)), 24)
+	c.lag = 9
 	c.run(30)
 	lowest := 6
 	c.check = func(c *cluster) {
@@ -357,6 +376,12 @@ func TestBadImageDoesNotBlockItsCorrection(t *testing.T) {
 		t.Errorf("reason %s", got)
 	}
 	c.change(func(s *v1alpha1.PDPoolSpec) { s.Engine.Image = "" })
+	c.steps(2)
+	for _, p := range c.pods() {
+		if p.DeletionTimestamp == nil && p.Spec.Containers[0].Image == "typo" {
+			t.Errorf("%s, which has never served, holds up its correction", p.Name)
+		}
+	}
 	c.run(30)
 
 	// In the middle of a roll-out nothing that serves is given up.
@@ -395,6 +420,85 @@ func TestLostInstanceComesBackInItsOwnRevision(t *testing.T) {
 	c.run(120)
 	if len(c.pods()) != 2 {
 		t.Errorf("pods %v", c.names())
+	}
+}
+
+func TestLostInstanceIsReplacedByTheNewRevision(t *testing.T) {
+	c := newCluster(t, simulatorPool(t, replicas(1, 1)), 64)
+	c.run(30)
+	for _, p := range c.pods() {
+		c.fail(p)
+	}
+	c.change(func(s *v1alpha1.PDPoolSpec) { s.Engine.Args = []string{"--sim-max-queue", "9"} })
+	c.check = func(c *cluster) {
+		for _, p := range c.pods() {
+			// Decode rolls first, and until then prefill comes back as it was.
+			if p.Labels[v1alpha1.LabelRole] == "decode" && p.Labels[v1alpha1.LabelAttempt] != "0" {
+				t.Errorf("%s is made beside the new revision", p.Name)
+			}
+		}
+	}
+	c.steps(1)
+	c.run(60)
+}
+
+func TestOneOlderInstanceOfAReplicaIsKept(t *testing.T) {
+	c := newCluster(t, simulatorPool(t, replicas(1, 1)), 64)
+	c.run(30)
+	c.change(func(s *v1alpha1.PDPoolSpec) { s.Decode.Args = []string{"--sim-max-queue", "1"} })
+	for c.readyDecodes() < 2 {
+		c.reconcile()
+		c.turn()
+	}
+	c.change(func(s *v1alpha1.PDPoolSpec) { s.Decode.Args = []string{"--sim-max-queue", "2"} })
+	c.steps(2)
+	if n := c.readyDecodes(); n != 1 {
+		t.Errorf("%d older instances of one replica: %v", n, c.names())
+	}
+	c.run(60)
+}
+
+func (c *cluster) readyDecodes() int {
+	n := 0
+	for _, p := range c.pods() {
+		if p.Labels[v1alpha1.LabelRole] == "decode" && p.DeletionTimestamp == nil && podReady(p) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestLostNodeDoesNotHoldUpAChange takes devices away with pods that never go.
+func TestLostNodeDoesNotHoldUpAChange(t *testing.T) {
+	c := newCluster(t, simulatorPool(t, replicas(2, 2)), 16)
+	c.run(30)
+	for _, p := range c.pods() {
+		c.stuck[p.Name] = p.Labels[v1alpha1.LabelReplica] == "1"
+	}
+	c.change(dcp)
+	c.steps(400)
+	isNew := 0
+	for _, p := range c.pods() {
+		if p.DeletionTimestamp == nil && podReady(p) && p.Labels[v1alpha1.LabelRevision] == c.revision(p) {
+			isNew++
+		}
+	}
+	if isNew != 2 || !c.isTrue("Available") {
+		t.Errorf("%d instances of the new set serve: %v", isNew, c.names())
+	}
+}
+
+func TestDoublesAreRemoved(t *testing.T) {
+	c := newCluster(t, simulatorPool(t), 64)
+	c.run(30)
+	seen := c.observed()
+	double := seen.Pods[0].DeepCopy()
+	double.Name, double.UID = double.Name+"x", "another"
+	double.Labels[v1alpha1.LabelAttempt] = "1"
+	seen.Pods = append(seen.Pods, *double)
+	plan := Compute(c.pool, seen, c.defaults)
+	if len(plan.Delete) != 1 || plan.Delete[0].GetName() != seen.Pods[0].Name {
+		t.Errorf("plan deletes %v", plan.Delete)
 	}
 }
 
