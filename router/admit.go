@@ -55,12 +55,13 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*body, *failu
 
 func (s *Server) readText(b *body, r *http.Request, tooLarge *failure) (string, *failure) {
 	var text strings.Builder
-	chunk := make([]byte, firstRead)
+	chunk := buffers.take()
+	defer buffers.give(chunk)
 	if r.ContentLength > 0 {
 		text.Grow(int(min(r.ContentLength, firstRead)))
 	}
 	for {
-		n, err := r.Body.Read(chunk)
+		n, err := r.Body.Read(*chunk)
 		if int64(text.Len()+n) > s.MaxBody {
 			return "", tooLarge
 		}
@@ -68,7 +69,7 @@ func (s *Server) readText(b *body, r *http.Request, tooLarge *failure) (string, 
 		if s.buffered.Add(int64(n)) > s.MaxBuffered {
 			return "", unavailable(codeBusy, "the bodies of the requests in work take all the memory that they may", 1)
 		}
-		text.Write(chunk[:n])
+		text.Write((*chunk)[:n])
 		switch {
 		case errors.Is(err, io.EOF):
 			return text.String(), nil

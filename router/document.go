@@ -151,13 +151,30 @@ func (p pieces) size() (n int64) {
 }
 
 // reader reads the whole text.
-func (p pieces) reader() io.ReadCloser {
-	readers := make([]io.Reader, len(p))
-	for i, s := range p {
-		readers[i] = strings.NewReader(s)
-	}
-	return io.NopCloser(io.MultiReader(readers...))
+func (p pieces) reader() io.ReadCloser { return &piecesReader{rest: p} }
+
+// piecesReader has no WriteTo on purpose: net/http then copies by a buffer that it
+// has at hand.
+type piecesReader struct {
+	rest pieces
+	at   int // in the first
 }
+
+func (r *piecesReader) Read(b []byte) (n int, err error) {
+	for len(r.rest) > 0 && n < len(b) {
+		k := copy(b[n:], r.rest[0][r.at:])
+		n += k
+		if r.at += k; r.at == len(r.rest[0]) {
+			r.rest, r.at = r.rest[1:], 0
+		}
+	}
+	if n == 0 && len(b) > 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func (r *piecesReader) Close() error { return nil }
 
 // scanner finds the fields of the outermost object in one pass. Of a text that is
 // not JSON it finds anything.

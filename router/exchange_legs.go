@@ -130,10 +130,7 @@ func (x *exchange) decodeOnce(r *http.Request) *opened {
 		return o
 	}
 	if eventStream(answer.Header) || answer.ContentLength > maxWhole {
-		o.first = make([]byte, oneRead)
-		var n int
-		n, err = io.ReadAtLeast(answer.Body, o.first, 1)
-		o.first = o.first[:n]
+		o.first, err = firstOf(answer.Body)
 	} else {
 		o.first, err = io.ReadAll(io.LimitReader(answer.Body, maxWhole))
 		o.whole = len(o.first) < maxWhole
@@ -146,6 +143,14 @@ func (x *exchange) decodeOnce(r *http.Request) *opened {
 		o.close()
 	}
 	return o
+}
+
+// firstOf waits for the beginning of a stream.
+func firstOf(stream io.Reader) ([]byte, error) {
+	buffer := buffers.take()
+	defer buffers.give(buffer)
+	n, err := io.ReadAtLeast(stream, *buffer, 1)
+	return bytes.Clone((*buffer)[:n]), err
 }
 
 func (o *opened) close() {

@@ -13,8 +13,21 @@ import (
 	"github.com/pdpool/pdpool/kvlayout"
 )
 
-// buffers are for passing streams on.
-var buffers = sync.Pool{New: func() any { b := make([]byte, oneRead); return &b }}
+// pool keeps buffers of oneRead bytes.
+type pool struct{ sync.Pool }
+
+// buffers are for reading what engines and clients send.
+var buffers pool
+
+func (p *pool) take() *[]byte {
+	if b, ok := p.Get().(*[]byte); ok {
+		return b
+	}
+	b := make([]byte, oneRead)
+	return &b
+}
+
+func (p *pool) give(b *[]byte) { p.Put(b) }
 
 // relay passes decode's answer to the client byte for byte.
 func (x *exchange) relay(o *opened) string {
@@ -70,11 +83,8 @@ func (x *exchange) pass(o *opened) *failure {
 		text: "nothing came for " + x.Idle.String() + " in mid stream",
 	})
 	defer idle.stop()
-	buffer, ok := buffers.Get().(*[]byte)
-	if !ok {
-		panic("the pool holds buffers only")
-	}
-	defer buffers.Put(buffer)
+	buffer := buffers.take()
+	defer buffers.give(buffer)
 	for {
 		n, err := o.answer.Body.Read(*buffer)
 		if n > 0 {

@@ -146,7 +146,7 @@ func TestDrain(t *testing.T) {
 		}
 		return response
 	}
-	first := open()
+	first := open() //nolint:bodyclose // below
 	if status := get(t, client, p.url+"/ready"); status != http.StatusOK {
 		t.Errorf("ready: %d", status)
 	}
@@ -159,7 +159,7 @@ func TestDrain(t *testing.T) {
 		default:
 		}
 	}
-	second := open()
+	second := open() //nolint:bodyclose // below
 	close(release)
 	for _, response := range []*http.Response{first, second} {
 		text, err := io.ReadAll(response.Body)

@@ -195,7 +195,6 @@ func TestPodsThatSayTooLittle(t *testing.T) {
 type world struct {
 	*router.Registry
 	handler http.Handler
-	stop    func() error
 }
 
 func watch(t *testing.T, pods cache.ListerWatcher) *world {
