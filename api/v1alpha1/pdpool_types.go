@@ -23,8 +23,8 @@ import (
 // +kubebuilder:printcolumn:name="Revision",type=string,priority=1,JSONPath=`.status.pairing`
 // +kubebuilder:printcolumn:name="URL",type=string,priority=1,JSONPath=`.status.url`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 30 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="pool-name: metadata.name must have at most 30 characters, begin with a letter, and hold lower-case letters, digits and inner dashes only, since the names of pods (at most 63 characters) are made of it; choose a shorter name"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || ((!has(oldSelf.status.prefill) || oldSelf.status.prefill.replicas == 0) && (!has(oldSelf.status.decode) || oldSelf.status.decode.replicas == 0)) || self.spec.model.name == oldSelf.spec.model.name",message="spec.model.name can't change while replicas exist, since clients would get another model under the same address; create a second pool"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || ((!has(oldSelf.status.prefill) || oldSelf.status.prefill.replicas == 0) && (!has(oldSelf.status.decode) || oldSelf.status.decode.replicas == 0)) || self.spec.engine.type == oldSelf.spec.engine.type",message="spec.engine.type can't change while replicas exist, since engines of two types don't understand each other; create a second pool"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || ((!has(oldSelf.status.prefill) || oldSelf.status.prefill.replicas == 0) && (!has(oldSelf.status.decode) || oldSelf.status.decode.replicas == 0)) || self.spec.model.name == oldSelf.spec.model.name",message="spec.model.name can't change while replicas exist, since clients would get another model under the same address; create a second pool",fieldPath=".spec.model.name"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || ((!has(oldSelf.status.prefill) || oldSelf.status.prefill.replicas == 0) && (!has(oldSelf.status.decode) || oldSelf.status.decode.replicas == 0)) || self.spec.engine.type == oldSelf.spec.engine.type",message="spec.engine.type can't change while replicas exist, since engines of two types don't understand each other; create a second pool",fieldPath=".spec.engine.type"
 type PDPool struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is standard object metadata. The name has at most 30 characters.
@@ -50,7 +50,7 @@ type PDPoolList struct {
 
 // PDPoolSpec is a pool as the user wants it.
 //
-// +kubebuilder:validation:XValidation:rule="self.engine.type == 'Simulator' || has(self.engine.image) || (has(self.prefill.image) && has(self.decode.image))",message="spec.engine.image is required unless engine.type is Simulator, since no image is known that serves the model; set engine.image"
+// +kubebuilder:validation:XValidation:rule="self.engine.type == 'Simulator' || has(self.engine.image) || (has(self.prefill.image) && has(self.decode.image))",message="spec.engine.image is required unless engine.type is Simulator, since no image is known that serves the model; set engine.image",fieldPath=".engine.image"
 type PDPoolSpec struct {
 	// model says what is served.
 	// +required
