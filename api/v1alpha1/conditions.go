@@ -74,8 +74,6 @@ const (
 	ReasonUnschedulable = "Unschedulable"
 	// ReasonImageUnavailable: the kubelet can't pull an image.
 	ReasonImageUnavailable = "ImageUnavailable"
-	// ReasonPortsExhausted: no port block is free for a replica.
-	ReasonPortsExhausted = "PortsExhausted"
 	// ReasonNameConflict: an object that the pool needs exists and is another owner's.
 	ReasonNameConflict = "NameConflict"
 	// ReasonRefused: the API server refused an object (quota, pod security, a webhook).
