@@ -207,11 +207,15 @@ func (x *exchange) engineError(l *leg, answer *http.Response) *failure {
 	if f.status < 500 || l.role == kvlayout.Prefill && f.status != http.StatusServiceUnavailable {
 		f.status = http.StatusBadGateway
 	}
+	f.text = conceal(messageOf(bytes.TrimSpace(body)), x.pair)
 	// PDPool's own engines tell the rule that was broken.
 	if rule := gjson.GetBytes(body, "error.rule"); rule.Type == gjson.String && rule.Str != "" {
 		f.code, f.told = rule.Str, true
+		if _, text, ok := strings.Cut(f.text, rule.Str+": "); ok {
+			f.text = text // the rule is told once
+		}
 	}
-	if f.text = conceal(messageOf(bytes.TrimSpace(body)), x.pair); f.text == "" {
+	if f.text == "" {
 		f.text = fmt.Sprintf("the engine answers %d", answer.StatusCode)
 	}
 	return f

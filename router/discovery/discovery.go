@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -93,6 +94,7 @@ func Watch(ctx context.Context, pods cache.ListerWatcher, source *router.Source,
 		default: // a look is due already
 		}
 	}
+	ctx = logr.NewContext(ctx, logr.FromSlogHandler(log.Handler()))
 	informer := cache.NewSharedInformer(pods, &corev1.Pod{}, 0)
 	if err := informer.SetTransform(strip); err != nil {
 		return fmt.Errorf("set up the watch of pods: %w", err)
