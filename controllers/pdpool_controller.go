@@ -89,9 +89,11 @@ func (r *PDPoolReconciler) Reconcile(ctx context.Context, pool *v1alpha1.PDPool)
 	}
 	plan := pdpool.Compute(pool, seen, r.Defaults)
 	applyErr := r.apply(ctx, pool, plan)
-	statusErr := r.writeStatus(ctx, pool, pdpool.Status(pool, seen, plan, applyErr))
+	status := pdpool.Status(pool, seen, plan, applyErr)
+	statusErr := r.writeStatus(ctx, pool, status)
 	if statusErr == nil {
 		r.send(pool, plan.Events)
+		r.send(pool, pdpool.Transitions(pool.Status, status))
 	}
 	after := plan.RequeueAfter
 	if told(applyErr) {
@@ -142,7 +144,7 @@ func (r *PDPoolReconciler) writeStatus(ctx context.Context, pool *v1alpha1.PDPoo
 	return client.IgnoreNotFound(r.Client.Status().Update(ctx, changed, fieldOwner))
 }
 
-// send emits the events of a plan.
+// send emits events on a pool.
 func (r *PDPoolReconciler) send(pool *v1alpha1.PDPool, events []pdpool.Event) {
 	for _, e := range events {
 		r.Recorder.Eventf(pool, nil, e.Type, e.Reason, e.Reason, "%s", e.Message)

@@ -40,12 +40,16 @@ type Options struct {
 	// Patience is how long the agent may say nothing of a transfer before it is
 	// given up; 10 minutes when 0, longer than any deadline of an agent.
 	Patience time.Duration
+	// Crash ends the process without any farewell, for trials of what survives it;
+	// nil serves no /sim/kill.
+	Crash func()
 }
 
 // Instance is a simulated engine with its memory allocated and its port bound.
 type Instance struct {
 	cfg      Config
 	log      *slog.Logger
+	crash    func()
 	groups   []*group
 	turn     atomic.Uint64 // of the groups, for requests that name none
 	listener net.Listener
@@ -78,7 +82,7 @@ func New(ctx context.Context, cfg Config, o Options) (*Instance, error) {
 	if err != nil {
 		return nil, fmt.Errorf("port %d: %w", cfg.Port, err)
 	}
-	in := &Instance{cfg: cfg, log: o.Log, listener: listener, stop: make(chan struct{})}
+	in := &Instance{cfg: cfg, log: o.Log, crash: o.Crash, listener: listener, stop: make(chan struct{})}
 	for dp := range cfg.Layout.DPLocal {
 		g, err := newGroup(&in.cfg, dp, rand.New(rand.NewPCG(o.Seed, uint64(dp))), o.Log)
 		if err != nil {

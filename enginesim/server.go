@@ -20,7 +20,8 @@ const (
 	chunkWithin = 30 * time.Second // for a client to take a chunk
 )
 
-// routes are the endpoints of vLLM's server that a pool needs, and /sim/state.
+// routes are the endpoints of vLLM's server that a pool needs, and /sim/state;
+// POST /sim/kill ends the process at once, as a crash does.
 func (in *Instance) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", in.health)
@@ -30,6 +31,9 @@ func (in *Instance) routes() http.Handler {
 	mux.HandleFunc("POST /tokenize", in.tokenize)
 	mux.HandleFunc("GET /metrics", in.metrics)
 	mux.HandleFunc("GET /sim/state", func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, in.State()) })
+	if in.crash != nil {
+		mux.HandleFunc("POST /sim/kill", func(http.ResponseWriter, *http.Request) { in.crash() })
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		in.handlers.Add(1)
 		defer in.handlers.Done()

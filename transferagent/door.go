@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/moriio"
 	"github.com/pdpool/pdpool/transferagent/kvproto"
 	"github.com/pdpool/pdpool/transferagent/session"
@@ -219,8 +220,11 @@ func (l *loop) detach(s *slot, why error) {
 		d.ready = false
 		d.open.Store(false)
 		d.metadata.Store(nil)
-		// Peers hold descriptors of memory that goes: they have to shake hands again.
-		l.disown()
+		if l.self.Role == kvlayout.Decode {
+			// Peers hold descriptors of memory that goes: they have to shake hands
+			// again. Nobody holds any of prefill's, whose other writers go on.
+			l.disown()
+		}
 	}
 	if s.admitted {
 		l.raise(session.EngineGone{Conn: s.who})

@@ -18,6 +18,9 @@ import (
 // version is set when a release is linked.
 var version = "dev"
 
+// crashed is the exit code of a process that was killed.
+const crashed = 128 + int(syscall.SIGKILL)
+
 const usage = `usage: enginesim serve MODEL [flags]    serve as vLLM would, with its flags
        enginesim answer MODEL [flags]   print what any instance answers to the prompt on standard input
                                         (--max-tokens N, default 16; --chat: one message of role user)
@@ -71,7 +74,11 @@ func serve(ctx context.Context, args []string, diagnostics io.Writer) error {
 	if err != nil {
 		return err
 	}
-	instance, err := enginesim.New(ctx, cfg, enginesim.Options{Log: slog.New(slog.NewTextHandler(diagnostics, nil))})
+	instance, err := enginesim.New(ctx, cfg, enginesim.Options{
+		Log: slog.New(slog.NewTextHandler(diagnostics, nil)),
+		// As the first process of a container it could not even kill itself.
+		Crash: func() { os.Exit(crashed) },
+	})
 	if err != nil {
 		return err
 	}

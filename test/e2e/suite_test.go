@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/test/cluster"
 )
 
@@ -64,8 +65,16 @@ func newNamespace(ctx context.Context) string {
 		if CurrentSpecReport().Failed() {
 			keepLogs(ctx, ns.Name)
 		}
+		// The pods first: they end in seconds, while the deletion of a namespace
+		// looks again only after half of their grace period.
+		Expect(k8s.DeleteAllOf(ctx, &v1alpha1.PDPool{}, client.InNamespace(ns.Name))).To(Succeed())
+		Expect(k8s.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(ns.Name))).To(Succeed())
+		Eventually(func(g Gomega, ctx context.Context) {
+			pods := &corev1.PodList{}
+			g.Expect(k8s.List(ctx, pods, client.InNamespace(ns.Name))).To(Succeed())
+			g.Expect(pods.Items).To(BeEmpty())
+		}).WithContext(ctx).WithTimeout(goneWithin).Should(Succeed())
 		Expect(client.IgnoreNotFound(k8s.Delete(ctx, ns))).To(Succeed())
-		Expect(k8s.WaitGone(ctx, ns, goneWithin)).To(Succeed())
 	}, NodeTimeout(3*time.Minute))
 	return ns.Name
 }

@@ -44,7 +44,7 @@ func (i Instance) Validate() error {
 	oneOf(&p, "mode", i.Mode, kvlayout.Write, kvlayout.Read)
 	p.text("model", i.Model)
 	p.place(i.Layout, i.DPStart, i.Pod, i.Pods)
-	p.cache(i.Block, i.KVType, i.KV)
+	p.cache(i.Block, i.KVType, i.KV, i.Mover)
 	return p.err()
 }
 

@@ -87,7 +87,7 @@ func (c *Config) Validate() error {
 	oneOf(&p, "mover", c.Mover, kvlayout.MoverAgent, kvlayout.MoverEngine)
 	oneOf(&p, "mode", c.Mode, kvlayout.Write)
 	p.place(c.Layout, c.DPStart, c.Pod, c.Pods)
-	p.cache(c.Block, c.KVType, c.KV)
+	p.cache(c.Block, c.KVType, c.KV, c.Mover)
 	p.number("timeouts.transfer", c.Timeouts.Transfer, 1, maxSeconds)
 	p.number("timeouts.defer", c.Timeouts.Defer, 1, maxSeconds)
 	p.number("timeouts.receiveAbort", c.Timeouts.ReceiveAbort, 1, maxSeconds)
@@ -126,10 +126,13 @@ func (p *problems) place(l kvlayout.Layout, dpStart, pod, pods int) {
 	}
 }
 
-func (p *problems) cache(block int, t kvlayout.KVType, g kvlayout.Geometry) {
+func (p *problems) cache(block int, t kvlayout.KVType, g kvlayout.Geometry, m kvlayout.Mover) {
 	p.number("blockSize", block, 1, math.MaxInt32)
 	if t.Bytes() == 0 {
 		p.add("kvType is %q, which is not known", t)
+	}
+	if g == (kvlayout.Geometry{}) && m == kvlayout.MoverEngine {
+		return // the engine moves the bytes itself and knows its model
 	}
 	oneOf(p, "geometry.kind", g.Kind, kvlayout.MLA, kvlayout.GQA)
 	p.number("geometry.layers", g.Layers, 1, math.MaxInt32)
