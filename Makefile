@@ -30,6 +30,7 @@ generate: ## regenerate deepcopy code, CRD, RBAC, the chart's copies of them, an
 	$(TOOL) controller-gen crd:maxDescLen=1024 paths=./api/... output:crd:dir=config/crd/bases
 	$(TOOL) controller-gen rbac:roleName=pdpool-manager paths=./controllers/... output:rbac:dir=config/rbac
 	go run ./hack/chartcopy
+	go run ./hack/apidocs
 	$(TOOL) helm template pdpool charts/pdpool --namespace pdpool-system > config/default/pdpool.yaml
 
 .PHONY: fmt
