@@ -21,18 +21,21 @@ type link struct {
 
 	mu        sync.Mutex
 	transfers map[string]*transfer
-	lost      error // set before gone is closed
+	dead      map[int]bool // workers killed by a fault: the others go on while transfers live
+	lost      error        // set before gone is closed
 	gone      chan struct{}
 }
 
 // sendWithin is how long a full queue may stay full.
 const sendWithin = 10 * time.Second
 
+var errKilled = errors.New("a worker was killed")
+
 var errDuplicate = errors.New("a transfer of this id is under way")
 
 // open connects a group and hands its memory over.
 func (g *group) open(ctx context.Context) (_ *link, err error) {
-	l := &link{transfers: map[string]*transfer{}, gone: make(chan struct{})}
+	l := &link{transfers: map[string]*transfer{}, dead: map[int]bool{}, gone: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			l.close()
@@ -190,12 +193,39 @@ func (l *link) listen(g *group, c *kvclient.Client, tp int) {
 			over = t.worker(tp, m)
 		}
 		if over {
-			l.mu.Lock()
-			delete(l.transfers, t.id)
-			l.mu.Unlock()
+			l.forget(t)
 		}
 	}
-	l.drop(fmt.Errorf("agent: %w", c.Err()))
+	if !l.isDead(tp) {
+		l.drop(fmt.Errorf("agent: %w", c.Err()))
+	}
+}
+
+// forget ends the record of a transfer. With the last one a link that has lost a
+// worker is given up, so that all of it registers anew.
+func (l *link) forget(t *transfer) {
+	l.mu.Lock()
+	delete(l.transfers, t.id)
+	over := len(l.dead) > 0 && len(l.transfers) == 0
+	l.mu.Unlock()
+	if over {
+		l.drop(errKilled)
+	}
+}
+
+// kill is what a fault does to a worker: its connection ends, and what it would
+// say later is lost.
+func (l *link) kill(tp int) {
+	l.mu.Lock()
+	l.dead[tp] = true
+	l.mu.Unlock()
+	_ = l.workers[tp].Close()
+}
+
+func (l *link) isDead(tp int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dead[tp]
 }
 
 // refused counts what the agent didn't take. What it says of the registration

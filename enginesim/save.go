@@ -13,7 +13,7 @@ func (g *group) save(t *transfer, layer int) error {
 			continue // seal tells all of it later
 		}
 		if g.cfg.faults.own.Kills(tp, layer) {
-			_ = t.link.workers[tp].Close()
+			t.link.kill(tp)
 		}
 		if err := t.sendWorker(tp, kvproto.Save{Transfer: t.id, Layer: layer}); err != nil {
 			return err

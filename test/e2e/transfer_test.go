@@ -106,7 +106,8 @@ var _ = Describe("An injected fault", func() {
 		namespace := newNamespace(ctx)
 		p := setup{
 			model: smallGQA, prefill: tp(4), decode: tp(2), backend: "TCP",
-			prefillArgs: []string{"--sim-fault=kill-writer:rank=0,layer=1", "--sim-fault=delay-writer:rank=1,ms=500"},
+			// The first layer takes a while, so that the agents have shaken hands before the kill.
+			prefillArgs: []string{"--sim-prefill-ms-per-layer=300", "--sim-fault=kill-writer:rank=0,layer=3", "--sim-fault=delay-writer:rank=1,ms=2000"},
 		}.start(ctx, namespace, "pool")
 		answer := p.ask(ctx, words(1, 300), 4)
 		Expect(answer.Status).NotTo(Equal(200), "text: %s", answer.Text)
