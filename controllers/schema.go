@@ -71,8 +71,8 @@ func compare(path string, t reflect.Type, schema *apiextensionsv1.JSONSchemaProp
 		return nil
 	}
 	var missing []string
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+	for field := range t.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if name == "" || name == "-" {
 			continue
 		}
@@ -82,7 +82,7 @@ func compare(path string, t reflect.Type, schema *apiextensionsv1.JSONSchemaProp
 			missing = append(missing, at)
 			continue
 		}
-		missing = append(missing, compare(at, t.Field(i).Type, &child)...)
+		missing = append(missing, compare(at, field.Type, &child)...)
 	}
 	return missing
 }

@@ -71,10 +71,10 @@ func refusedBy(problems []Problem, ids []string) bool {
 
 func refusalsFirst(problems []Problem) {
 	slices.SortStableFunc(problems, func(a, b Problem) int {
-		switch {
-		case a.Severity == b.Severity:
+		if a.Severity == b.Severity {
 			return 0
-		case a.Severity == Refuse:
+		}
+		if a.Severity == Refuse {
 			return -1
 		}
 		return 1
