@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/transferagent/transport"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/ledger"
 	"github.com/pdpool/pdpool/transferagent/transport/memory"
 )
 
@@ -125,7 +127,8 @@ func works(t *testing.T, m *Mover) {
 
 // TestGarbage: what is not ours is counted and dropped, and the mover lives.
 func TestGarbage(t *testing.T) {
-	m := newMover(t, shortDir(t), "m", Options{DialTimeout: 200 * time.Millisecond})
+	var counted ledger.Drops
+	m := newMover(t, shortDir(t), "m", Options{DialTimeout: 200 * time.Millisecond, Count: counted.Add})
 	for _, c := range []struct {
 		name, reason string
 		bytes        []byte
@@ -162,6 +165,9 @@ func TestGarbage(t *testing.T) {
 		}
 	}
 	works(t, m)
+	if got := counted.Counts(); !maps.Equal(got, m.Dropped()) {
+		t.Errorf("told of %v, dropped %v", got, m.Dropped())
+	}
 }
 
 // TestStrangerDoesNotDelay: who has not said hello is not waited for.

@@ -43,6 +43,10 @@ type Options struct {
 	// finish the piece it was at, of at most 1 MiB. The memory must not be given
 	// to anybody else before that process has ended. It must not block.
 	OnStuck func(error)
+
+	// Count, if set, is called for each thing that Dropped counts, with its
+	// reason. It must neither block nor call the mover.
+	Count func(reason string)
 }
 
 func (o Options) withDefaults() Options {
@@ -120,6 +124,7 @@ func New(dir, name string, o Options) (*Mover, error) {
 		address:  address{name: name},
 		listener: l,
 		pool:     newPool(o.Workers),
+		drops:    ledger.Drops{Count: o.Count},
 		closing:  make(chan struct{}),
 		incoming: map[*inbound]struct{}{},
 		sessions: map[*session]struct{}{},
@@ -175,8 +180,8 @@ func (m *Mover) Socket() string { return filepath.Join(m.dir, m.address.name) }
 // Received implements transport.Mover.
 func (m *Mover) Received(transfer string) []transport.Count { return m.received.Received(transfer) }
 
-// Dropped counts connections that were ended because of what came on them, by
-// reason: hello, stale, crowded, message, accept.
+// Dropped counts connections that could not be accepted, or were ended because
+// of what came on them, by reason: accept, crowded, hello, stale, message.
 func (m *Mover) Dropped() map[string]int64 { return m.drops.Counts() }
 
 // Close implements transport.Mover. Writers are asked to let go of all memory first.

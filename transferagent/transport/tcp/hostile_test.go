@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/transferagent/transport"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/ledger"
 )
 
 func newMover(t *testing.T, o Options) *Mover {
@@ -97,7 +99,8 @@ func works(t *testing.T, m *Mover) {
 
 // TestGarbage: what is not ours is counted and dropped, and the mover lives.
 func TestGarbage(t *testing.T) {
-	m := newMover(t, Options{DialTimeout: 200 * time.Millisecond})
+	var counted ledger.Drops
+	m := newMover(t, Options{DialTimeout: 200 * time.Millisecond, Count: counted.Add})
 	other := helloBytes(m.address.token)
 	other[4] = 99
 	for _, c := range []struct {
@@ -125,6 +128,9 @@ func TestGarbage(t *testing.T) {
 		})
 	}
 	works(t, m)
+	if got := counted.Counts(); !maps.Equal(got, m.Dropped()) {
+		t.Errorf("told of %v, dropped %v", got, m.Dropped())
+	}
 }
 
 // TestBadFrames: a peer that knows the token cannot do harm either.

@@ -32,6 +32,10 @@ type Options struct {
 	FrameTimeout time.Duration // for a frame to arrive whole once it has begun; 30 s
 	CloseTimeout time.Duration // for the answers still owed when a session closes; 2 s
 	Withdrawal   time.Duration // for a write to end before Unregister cuts it; 5 s
+
+	// Count, if set, is called for each thing that Dropped counts, with its
+	// reason. It must neither block nor call the mover.
+	Count func(reason string)
 }
 
 func (o Options) withDefaults() Options {
@@ -102,6 +106,7 @@ func New(listen string, o Options) (*Mover, error) {
 		options:  o,
 		listener: l.(*net.TCPListener),
 		address:  address{port: uint16(l.Addr().(*net.TCPAddr).Port)},
+		drops:    ledger.Drops{Count: o.Count},
 		closing:  make(chan struct{}),
 		incoming: map[*net.TCPConn]struct{}{},
 		sessions: map[*session]struct{}{},
@@ -138,8 +143,8 @@ func (m *Mover) Port() int { return int(m.address.port) }
 // Received implements transport.Mover.
 func (m *Mover) Received(transfer string) []transport.Count { return m.received.Received(transfer) }
 
-// Dropped counts connections that were ended because of what came on them, by
-// reason: hello, version, stale, silent, crowded, frame, stalled.
+// Dropped counts connections that could not be accepted, or were ended because
+// of what came on them, by reason: accept, crowded, silent, hello, version, stale, frame, stalled.
 func (m *Mover) Dropped() map[string]int64 { return m.drops.Counts() }
 
 // Close implements transport.Mover.
