@@ -10,8 +10,15 @@ stop() { echo "make demo: $*" >&2; exit 1; }
 [[ $(uname -s) == Linux ]] || stop "needs Linux (this is $(uname -s)): run it in a virtual machine with Linux"
 [[ ${CLUSTER:-dev} == existing || $(id -u) == 0 ]] || stop "needs root, since it makes network namespaces and runs containers: run it as root, or use CLUSTER=existing (see hack/cluster.sh)"
 command -v go >/dev/null || stop "needs the go command, version 1.26 or later: install Go"
-free=$(df --output=avail -BG "${XDG_CACHE_HOME:-$HOME}" | tail -1 | tr -dc 0-9)
-[[ $free -ge 5 ]] || stop "needs 5 GB of free disk under ${XDG_CACHE_HOME:-$HOME} (15 GB for the first build), there are $free GB: make room"
+[[ $(go env GOVERSION | sed 's/^go1\.\([0-9]*\).*/\1/') -ge 26 ]] || stop "needs Go 1.26 or later, this is $(go env GOVERSION): install a newer one"
+if [[ ${CLUSTER:-dev} != existing ]]; then
+  cache=$(go env GOCACHE)
+  while [[ ! -d $cache ]]; do cache=$(dirname "$cache"); done
+  free=$(df --output=avail -BG "$cache" | tail -1 | tr -dc 0-9)
+  need=5
+  ls "${XDG_CACHE_HOME:-$HOME/.cache}"/pdpool-devcluster/*/bin/kube >/dev/null 2>&1 || need=15
+  [[ $free -ge $need ]] || stop "needs $need GB of free disk under $cache for what it builds, there are $free GB: make room"
+fi
 
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 run() { printf '\033[2m$ %s\033[0m\n' "$*"; "$@"; }
@@ -32,7 +39,7 @@ if run kubectl apply -f config/samples/refused.yaml; then stop "the pool was not
 
 say "DeepSeek-R1's geometry, prefill TP4 -> decode TP4 DCP4 interleave 64, written by the transfer agents"
 run kubectl apply -f config/samples/simulator.yaml
-sed "s#IMAGE#$IMAGES/enginesim:${TAG:-dev}#" hack/demo/unsplit.yaml | kubectl apply -f - >/dev/null
+sed "s#IMAGE#$IMAGES/enginesim:$TAG#" hack/demo/unsplit.yaml | kubectl apply -f - >/dev/null
 kubectl wait --for=condition=Ready pdpool/r1 pod/unsplit --timeout=120s >/dev/null
 run kubectl get pdpool r1
 run kubectl get pods -l pdpool.dev/pool=r1 -o custom-columns='POD:.metadata.name,NODE:.spec.nodeName,PHASE:.status.phase,GPUS:.spec.containers[0].resources.limits.amd\.com/gpu,AGENT:.spec.initContainers[*].name'
@@ -45,11 +52,12 @@ demo
 
 say "Done after $(($(date +%s) - started)) s. What to try next"
 cat <<EOF
-  export KUBECONFIG=$KUBECONFIG_FILE
-  $(printf '%q ' "${KUBECTL[@]}")get pdpool -w                          # then, beside it:
-  $(printf '%q ' "${KUBECTL[@]}")edit pdpool r1            # decode.layout.interleave: 48 is refused
-  $(printf '%q ' "${KUBECTL[@]}")delete pod -l pdpool.dev/role=prefill  # the replica comes back as attempt 1
-  $(printf '%q ' "${KUBECTL[@]}")port-forward svc/r1-router 8000:8000
-  curl -N localhost:8000/v1/completions -d '{"model":"deepseek-ai/DeepSeek-R1","prompt":"a few words","stream":true}' -H 'Content-Type: application/json'
+  k() { $(printf '%q ' "${KUBECTL[@]}")"\$@"; }          # kubectl for this cluster
+  k get pdpool -w                                  # then, beside it:
+  k patch pdpool r1 --type=merge -p '{"spec":{"decode":{"layout":{"dcp":4,"interleave":48}}}}'   # refused: 48 does not divide 64
+  k delete pod -l pdpool.dev/role=prefill          # the replica comes back as its next attempt
+  k port-forward svc/r1-router 8000:80
+  curl -N localhost:8000/v1/completions -H 'Content-Type: application/json' \\
+    -d '{"model":"deepseek-ai/DeepSeek-R1","prompt":"a few words","stream":true}'
   make demo-down                                # removes everything
 EOF

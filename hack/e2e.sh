@@ -20,5 +20,5 @@ KUBECTL=(false)
 trap finish EXIT
 cluster_up e2e "${E2E_PORT:-16453}"
 install_chart
-E2E_KUBECONFIG=$KUBECONFIG_FILE E2E_CONTEXT=$KUBE_CONTEXT E2E_IMAGES=$IMAGES E2E_TAG=${TAG:-dev} E2E_LOGS=$logs \
+E2E_KUBECONFIG=$KUBECONFIG_FILE E2E_CONTEXT=$KUBE_CONTEXT E2E_IMAGES=$IMAGES E2E_TAG=$TAG E2E_LOGS=$logs \
   bin/e2e.test -test.v -test.timeout 40m -ginkgo.v -ginkgo.no-color ${E2E_FOCUS:+-ginkgo.focus "$E2E_FOCUS"}

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -95,54 +94,34 @@ func ask(ctx context.Context, c *cluster.Cluster, o options, model string, out i
 	return split.Transfer, nil
 }
 
-// flow is what one writer moved to one reader, as an agent tells it.
-type flow struct {
-	WriterTP, ReaderTP int
-	Bytes              int64
-}
-
-// side asks the agent of a role's pod about a transfer.
-func side(ctx context.Context, c *cluster.Cluster, o options, role, transfer string) (agentconfig.Instance, map[[2]int]int64, error) {
+// side asks the agent of a role's only pod about a transfer.
+func side(ctx context.Context, c *cluster.Cluster, o options, role, id string) (agentconfig.Instance, cluster.Transfer, error) {
 	pods, err := c.Pods(ctx, o.namespace, o.pool, role)
 	if err != nil {
-		return agentconfig.Instance{}, nil, err
+		return agentconfig.Instance{}, cluster.Transfer{}, err
 	}
 	if len(pods) != 1 {
-		return agentconfig.Instance{}, nil, fmt.Errorf("%d %s pods, expected one", len(pods), role)
+		return agentconfig.Instance{}, cluster.Transfer{}, fmt.Errorf("%d %s pods, expected one", len(pods), role)
 	}
 	instance, err := agentconfig.ParseInstance(pods[0].Annotations[v1alpha1.AnnotationLayout])
 	if err != nil {
-		return instance, nil, err
+		return instance, cluster.Transfer{}, err
 	}
-	var ports agentconfig.Ports
-	if err := json.Unmarshal([]byte(pods[0].Annotations[v1alpha1.AnnotationPorts]), &ports); err != nil {
-		return instance, nil, fmt.Errorf("ports of %s: %w", pods[0].Name, err)
-	}
-	var view struct{ Flows, Received []flow }
-	if err := c.GetJSON(ctx, o.namespace, pods[0].Name, ports.Agent, "/transfers/"+transfer, &view); err != nil {
-		return instance, nil, err
-	}
-	flows := view.Flows
-	if role == v1alpha1.RoleDecode {
-		flows = view.Received
-	}
-	bytes := map[[2]int]int64{}
-	for _, f := range flows {
-		bytes[[2]int{f.WriterTP, f.ReaderTP}] += f.Bytes
-	}
-	return instance, bytes, nil
+	transfer, err := c.Transfer(ctx, &pods[0], id)
+	return instance, transfer, err
 }
 
 // account prints predicted, copied and received bytes of each flow, and fails where they differ.
 func account(ctx context.Context, c *cluster.Cluster, o options, transfer string, out io.Writer) error {
-	prefill, copied, err := side(ctx, c, o, v1alpha1.RolePrefill, transfer)
+	prefill, sent, err := side(ctx, c, o, v1alpha1.RolePrefill, transfer)
 	if err != nil {
 		return err
 	}
-	decode, received, err := side(ctx, c, o, v1alpha1.RoleDecode, transfer)
+	decode, got, err := side(ctx, c, o, v1alpha1.RoleDecode, transfer)
 	if err != nil {
 		return err
 	}
+	copied, received := cluster.Bytes(sent.Flows), cluster.Bytes(got.Received)
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(table, "prefill rank\tdecode rank\tpredicted\tcopied\treceived\t")
 	var total [3]int64

@@ -27,12 +27,24 @@ type Completion struct {
 // Complete sends a prompt to target and reads the whole answer. each, when not
 // nil, asks for a stream and gets every piece of text as it comes.
 func (c *Cluster) Complete(ctx context.Context, namespace, target, model, prompt string, tokens int, each func(string)) (Completion, error) {
-	body, err := json.Marshal(map[string]any{"model": model, "prompt": prompt, "max_tokens": tokens, "stream": each != nil})
+	return c.post(ctx, namespace, target, "/v1/completions",
+		map[string]any{"model": model, "prompt": prompt, "max_tokens": tokens, "stream": each != nil}, each)
+}
+
+// Chat sends a prompt as a user's message and reads the whole answer.
+func (c *Cluster) Chat(ctx context.Context, namespace, target, model, prompt string, tokens int) (Completion, error) {
+	message := map[string]string{"role": "user", "content": prompt}
+	return c.post(ctx, namespace, target, "/v1/chat/completions",
+		map[string]any{"model": model, "messages": []any{message}, "max_tokens": tokens}, nil)
+}
+
+func (c *Cluster) post(ctx context.Context, namespace, target, path string, request map[string]any, each func(string)) (Completion, error) {
+	body, err := json.Marshal(request)
 	if err != nil {
 		return Completion{}, err
 	}
 	start := time.Now()
-	response, err := c.Request(ctx, namespace, target, http.MethodPost, "/v1/completions", body)
+	response, err := c.Request(ctx, namespace, target, http.MethodPost, path, body)
 	if err != nil {
 		return Completion{}, err
 	}
@@ -49,7 +61,10 @@ func (c *Cluster) Complete(ctx context.Context, namespace, target, model, prompt
 
 type answer struct {
 	Choices []struct {
-		Text string `json:"text"`
+		Text    string `json:"text"`
+		Message struct {
+			Content string `json:"content"`
+		} `json:"message"`
 	} `json:"choices"`
 	Error *struct {
 		Message string `json:"message"`
@@ -62,7 +77,7 @@ func (a answer) into(out *Completion) string {
 	}
 	var text strings.Builder
 	for _, choice := range a.Choices {
-		text.WriteString(choice.Text)
+		text.WriteString(choice.Text + choice.Message.Content)
 	}
 	out.Text += text.String()
 	return text.String()

@@ -102,27 +102,7 @@ var _ = Describe("A running pool", func() {
 		oldPrefill, _ := p.pod(ctx, v1alpha1.RolePrefill)
 		oldDecode, _ := p.pod(ctx, v1alpha1.RoleDecode)
 
-		stop, stopped := make(chan struct{}), make(chan []string, 1)
-		go func() {
-			defer GinkgoRecover()
-			var wrong []string
-			for seed := 100; ; seed++ {
-				select {
-				case <-stop:
-					stopped <- wrong
-					return
-				default:
-				}
-				answer := p.ask(ctx, words(seed, 80), 3)
-				switch {
-				case answer.Status == 200 && answer.Text != reference(words(seed, 80), 3):
-					wrong = append(wrong, "wrong text: "+answer.Text)
-				case answer.Status != 200 && strings.Contains(answer.Error, "pairing"):
-					wrong = append(wrong, answer.Error)
-				}
-			}
-		}()
-
+		loop := p.askForEver(ctx, reference)
 		s.decode, s.blockSize = tp(2), 32
 		Expect(k8s.Apply(ctx, namespace, s.manifest("pool"))).To(Succeed())
 		Expect(k8s.WaitReady(ctx, namespace, "pool", readyWithin)).To(Succeed())
@@ -132,12 +112,38 @@ var _ = Describe("A running pool", func() {
 		Expect(newPrefill.Labels[v1alpha1.LabelPairing]).To(Equal(newDecode.Labels[v1alpha1.LabelPairing]))
 		Expect(k8s.WaitGone(ctx, &oldPrefill, goneWithin)).To(Succeed())
 		Expect(k8s.WaitGone(ctx, &oldDecode, goneWithin)).To(Succeed())
-		close(stop)
-		var wrong []string
-		Eventually(stopped).WithTimeout(time.Minute).Should(Receive(&wrong))
+		good, wrong := loop()
 		Expect(wrong).To(BeEmpty())
+		Expect(good).To(BeNumerically(">", 0), "requests served during the change")
 		p.setup = s
 		p.serves(ctx, reference, 0)
+	})
+
+	It("streams, chats, and answers alike through two routers", func(ctx context.Context) {
+		namespace := newNamespace(ctx)
+		reference := unsplit(ctx, namespace, smallMLA)
+		p := setup{model: smallMLA, prefill: tp(2), decode: dcp(2, 2, 16), backend: "SharedMemory", routers: 2}.start(ctx, namespace, "pool")
+		routers := &corev1.PodList{}
+		Expect(k8s.List(ctx, routers, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelRole: v1alpha1.RoleRouter})).To(Succeed())
+		Expect(routers.Items).To(HaveLen(2))
+		prompt := words(7, 200)
+		want := reference(prompt, 8)
+		for _, router := range routers.Items {
+			target := "pods/" + router.Name + ":8000"
+			var streamed strings.Builder
+			answer, err := k8s.Complete(ctx, namespace, target, smallMLA.name, prompt, 8, func(piece string) { streamed.WriteString(piece) })
+			Expect(err).NotTo(HaveOccurred())
+			Expect(answer.Status).To(Equal(200), answer.Error)
+			Expect(answer.Error).To(BeEmpty(), "the stream ends with [DONE]")
+			Expect(streamed.String()).To(Equal(want))
+			Expect(answer.Chunks).To(BeNumerically(">=", 8))
+			chat, err := k8s.Chat(ctx, namespace, target, smallMLA.name, prompt, 8)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(chat.Status).To(Equal(200), chat.Error)
+			Expect(chat.Text).NotTo(BeEmpty())
+			Expect(chat.Transfer).NotTo(BeEmpty())
+		}
+		p.quiet(ctx)
 	})
 
 	It("goes with everything that it made when it is deleted", func(ctx context.Context) {
@@ -154,3 +160,47 @@ var _ = Describe("A running pool", func() {
 		}).WithContext(ctx).Should(Succeed())
 	})
 })
+
+// askForEver sends short prompts until the returned function is called, which tells
+// how many were served and what was wrong: other text than the reference's, or an
+// agent's refusal to pair.
+func (p pool) askForEver(ctx context.Context, reference func(string, int) string) func() (good int, wrong []string) {
+	type tally struct {
+		good  int
+		wrong []string
+	}
+	stop, stopped := make(chan struct{}), make(chan tally, 1)
+	prompts := map[string]string{}
+	for seed := range 8 {
+		prompt := words(100+seed, 80)
+		prompts[prompt] = reference(prompt, 3)
+	}
+	go func() {
+		var t tally
+		defer func() { stopped <- t }()
+		for {
+			for prompt, want := range prompts {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				answer, err := k8s.Complete(ctx, p.namespace, "services/"+p.name+"-router:http", p.model.name, prompt, 3, nil)
+				switch {
+				case err != nil: // a router pod has gone under the API server's proxy
+				case answer.Status == http.StatusOK && answer.Text == want:
+					t.good++
+				case answer.Status == http.StatusOK:
+					t.wrong = append(t.wrong, "wrong text: "+answer.Text)
+				case strings.Contains(answer.Error, "pairing-differs"):
+					t.wrong = append(t.wrong, answer.Error)
+				}
+			}
+		}
+	}()
+	return func() (int, []string) {
+		close(stop)
+		t := <-stopped
+		return t.good, t.wrong
+	}
+}

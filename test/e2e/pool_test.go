@@ -51,6 +51,7 @@ type setup struct {
 	prefillArgs     []string // of the simulator
 	decodeArgs      []string
 	blockSize       int // 0 is 64
+	routers         int // 0 is 1
 }
 
 const trialBlock = 64
@@ -93,9 +94,9 @@ func (s setup) manifest(name string) string {
 			"model":    models,
 			"engine":   map[string]any{"type": "Simulator", "blockSize": s.block(), "kvCacheMemory": s.model.memory},
 			"transfer": map[string]any{"backend": s.backend, "transferTimeoutSeconds": 20, "deferTimeoutSeconds": 20, "receiveAbortTimeoutSeconds": 20, "drainTimeoutSeconds": 5},
-			"prefill":  role(s.prefill, s.prefillArgs, "n1"),
-			"decode":   role(s.decode, s.decodeArgs, "n2"),
-			"router":   map[string]any{"replicas": 1},
+			"prefill":  role(s.prefill, s.prefillArgs, nodes[0]),
+			"decode":   role(s.decode, s.decodeArgs, nodes[1]),
+			"router":   map[string]any{"replicas": max(1, s.routers)},
 		},
 	})
 	Expect(err).NotTo(HaveOccurred())
@@ -132,38 +133,18 @@ func (p pool) pod(ctx context.Context, role string) (corev1.Pod, agentconfig.Por
 	pods, err := k8s.Pods(ctx, p.namespace, p.name, role)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(pods).NotTo(BeEmpty())
-	var ports agentconfig.Ports
-	Expect(json.Unmarshal([]byte(pods[0].Annotations[v1alpha1.AnnotationPorts]), &ports)).To(Succeed())
+	ports, err := cluster.Ports(&pods[0])
+	Expect(err).NotTo(HaveOccurred())
 	return pods[0], ports
 }
 
-// flow is what one writer moved to one reader.
-type flow struct {
-	WriterTP int
-	ReaderTP int
-	State    string
-	Bytes    int64
-	Ended    time.Time
-}
-
-// view is an agent's answer about a transfer.
-type view struct {
-	State    string
-	Rule     string
-	Text     string
-	Started  time.Time
-	Ended    time.Time
-	Flows    []flow
-	Received []flow
-}
-
 // transfer asks the agent of a role's pod.
-func (p pool) transfer(ctx context.Context, role, id string) view {
+func (p pool) transfer(ctx context.Context, role, id string) cluster.Transfer {
 	GinkgoHelper()
-	pod, ports := p.pod(ctx, role)
-	var v view
-	Expect(k8s.GetJSON(ctx, p.namespace, pod.Name, ports.Agent, "/transfers/"+id, &v)).To(Succeed())
-	return v
+	pod, _ := p.pod(ctx, role)
+	t, err := k8s.Transfer(ctx, &pod, id)
+	Expect(err).NotTo(HaveOccurred())
+	return t
 }
 
 // predicted is what kvlayout says that a prompt's transfer moves.
@@ -171,14 +152,6 @@ func (p pool) predicted(tokens int) map[[2]int]int64 {
 	out := map[[2]int]int64{}
 	for _, f := range kvlayout.Written(p.model.geometry, kvlayout.BF16, p.prefill.Defaulted(), p.decode.Defaulted(), p.block(), tokens) {
 		out[[2]int{f.Writer, f.Reader}] += f.Bytes
-	}
-	return out
-}
-
-func sum(flows []flow) map[[2]int]int64 {
-	out := map[[2]int]int64{}
-	for _, f := range flows {
-		out[[2]int{f.WriterTP, f.ReaderTP}] += f.Bytes
 	}
 	return out
 }

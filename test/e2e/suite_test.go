@@ -33,6 +33,8 @@ const (
 var (
 	k8s       *cluster.Cluster
 	clientset *kubernetes.Clientset
+	// nodes are two nodes with GPUs enough for one role each.
+	nodes []string
 )
 
 func TestE2E(t *testing.T) {
@@ -55,6 +57,14 @@ var _ = BeforeSuite(func() {
 	Expect(err).NotTo(HaveOccurred())
 	clientset, err = kubernetes.NewForConfig(config)
 	Expect(err).NotTo(HaveOccurred())
+	var all corev1.NodeList
+	Expect(k8s.List(context.Background(), &all)).To(Succeed())
+	for _, n := range all.Items {
+		if gpus := n.Status.Allocatable[v1alpha1.DefaultGPUResource]; gpus.Value() >= 8 {
+			nodes = append(nodes, n.Labels[corev1.LabelHostname])
+		}
+	}
+	Expect(len(nodes)).To(BeNumerically(">=", 2), "nodes with 8 GPUs")
 })
 
 // newNamespace makes a namespace that ends with the spec; its pods' logs are kept when the spec fails.

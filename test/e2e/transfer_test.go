@@ -10,6 +10,7 @@ import (
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/test/cluster"
 )
 
 func intOrString(port int) intstr.IntOrString { return intstr.FromInt(port) }
@@ -38,8 +39,8 @@ func (p pool) serves(ctx context.Context, reference func(string, int) string, to
 		want := p.predicted(promptTokens)
 		sent := p.transfer(ctx, v1alpha1.RolePrefill, answer.Transfer)
 		got := p.transfer(ctx, v1alpha1.RoleDecode, answer.Transfer)
-		Expect(sum(sent.Flows)).To(Equal(want), "what the movers copied")
-		Expect(sum(got.Received)).To(Equal(want), "what the receivers got")
+		Expect(cluster.Bytes(sent.Flows)).To(Equal(want), "what the movers copied")
+		Expect(cluster.Bytes(got.Received)).To(Equal(want), "what the receivers got")
 		var moved int64
 		for _, n := range want {
 			moved += n
