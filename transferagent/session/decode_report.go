@@ -29,8 +29,8 @@ func (d *Decode) writeDone(now time.Time, m *moriio.WriteDone) error {
 }
 
 // writeFailed takes a writer's word that it has ended without writing all. It is
-// shown at once; the transfer ends when all other writers have ended too, as their
-// copies may be in flight into the same blocks.
+// shown at once; the transfer ends when all other writers have ended too and the own
+// mover has revoked it: what the failed writer has sent may be placed after its report.
 func (d *Decode) writeFailed(now time.Time, m *moriio.WriteFailed) error {
 	t, err := d.reported(now, m.Transfer, m.PDPool)
 	if err != nil {
@@ -65,7 +65,7 @@ func (d *Decode) nothingWritten(now time.Time, t *decodeTransfer, r *moriio.Repo
 		return wrongf(UnexpectedWriter, "prefill dp %d does not write in transfer %q", r.WriterDP, t.id)
 	}
 	for _, f := range t.flows {
-		f.ended, f.failure = now, why
+		f.ended, f.failure, f.untouched = now, why, true
 	}
 	t.blame(why)
 	d.advance(now, t)

@@ -9,7 +9,11 @@ func (d *Decode) advance(now time.Time, t *decodeTransfer) {
 		d.reach(now, t)
 	}
 	if t.failure != nil {
-		d.stop(t)
+		d.release(t)
+	}
+	if t.mustRevoke() {
+		t.revoking = true
+		d.out.Revokes = append(d.out.Revokes, t.id)
 	}
 	if t.quiet() {
 		d.end(now, t)
@@ -19,22 +23,29 @@ func (d *Decode) advance(now time.Time, t *decodeTransfer) {
 	d.alarms.put(alarmKey{transfer: t.id}, at)
 }
 
-// stop tells prefill that a transfer has ended here, so that it frees its blocks,
-// and has the own mover refuse what prefill may still write.
-func (d *Decode) stop(t *decodeTransfer) {
+// release tells prefill that a transfer has ended here, so that it frees its blocks.
+func (d *Decode) release(t *decodeTransfer) {
 	if t.receive == nil || t.released || t.terminal() {
 		return
 	}
 	t.released = true
 	d.send(t.peer, d.releaseOf(t.id, t.cause))
-	if !t.sentAt.IsZero() {
-		t.revoking = true
-		d.out.Revokes = append(d.out.Revokes, t.id)
-	}
 }
 
-// terminal reports whether every expected writer has ended, so that none of its
-// bytes is under way.
+// mustRevoke reports whether the own mover has to refuse now what may still be
+// written: when decode ends the transfer itself, else not before the last expected
+// writer has ended, as those that are well may finish.
+func (t *decodeTransfer) mustRevoke() bool {
+	switch {
+	case t.revoking || t.sentAt.IsZero():
+		return false
+	case t.terminal():
+		return t.loose()
+	}
+	return t.failure != nil
+}
+
+// terminal reports whether every expected writer has ended.
 func (t *decodeTransfer) terminal() bool {
 	if t.sentAt.IsZero() {
 		return false
@@ -47,13 +58,28 @@ func (t *decodeTransfer) terminal() bool {
 	return true
 }
 
-// quiet reports whether a transfer has ended: every writer has, or decode ends it
-// itself and nobody was asked to write or nobody can any more.
-func (t *decodeTransfer) quiet() bool {
-	if t.terminal() {
-		return true
+// loose reports whether bytes may still be placed though every writer has ended: a
+// writer that failed has given up on its copies, but what it had sent by then is
+// placed here whenever this side comes to it.
+func (t *decodeTransfer) loose() bool {
+	for _, f := range t.flows {
+		if f.failure != nil && !f.untouched {
+			return true
+		}
 	}
-	return t.failure != nil && (t.sentAt.IsZero() || t.revoked)
+	return false
+}
+
+// quiet reports whether a transfer has ended: every writer's bytes are in place, or
+// nobody was asked to write, or nobody can any more.
+func (t *decodeTransfer) quiet() bool {
+	switch {
+	case t.revoked:
+		return true
+	case t.terminal():
+		return !t.loose()
+	}
+	return t.failure != nil && t.sentAt.IsZero()
 }
 
 // nextWait is the deadline of what a transfer waits for, none when it waits for
@@ -61,7 +87,7 @@ func (t *decodeTransfer) quiet() bool {
 func (d *Decode) nextWait(t *decodeTransfer) (rule string, at time.Time) {
 	limits := d.cfg.Timeouts
 	switch {
-	case t.failure != nil:
+	case t.failure != nil || t.revoking:
 		return "", time.Time{}
 	case t.receive == nil:
 		// The own engine's queue may be long; prefill does not wait longer than this.

@@ -39,6 +39,7 @@ type inflow struct {
 	writer, reader int // tp
 	bytes          int64
 	failure        *ending
+	untouched      bool // it failed before anything was written
 	ended          time.Time
 }
 
@@ -101,7 +102,7 @@ func (f *inflow) state(t *decodeTransfer) State {
 // end reports a quiet transfer to the engine, exactly once, and remembers it.
 func (d *Decode) end(now time.Time, t *decodeTransfer) {
 	why := t.cause
-	r := &record{dp: t.dp, failure: why, expected: t.expect != nil, claimed: t.receive != nil, revoked: t.revoking}
+	r := &record{dp: t.dp, failure: why, expected: t.expect != nil, claimed: t.receive != nil, revoking: t.revoking && !t.revoked}
 	r.view = t.view(d.cfg.Self.DPStart)
 	r.view.Ended = now
 	r.view.State = Ended

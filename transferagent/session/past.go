@@ -14,7 +14,7 @@ type record struct {
 	settled  bool             // an abort was answered: no worker is told any more
 	told     map[int]struct{} // by tp: workers that were told
 	peerTold bool             // the other side was told, or does not have to be
-	revoked  bool             // Revokes was asked for
+	revoking bool             // the answer of the own mover was not waited for
 }
 
 // past remembers the newest Remembered ended transfers.

@@ -119,7 +119,9 @@ type Handshaken struct {
 // is forgotten; transfers with it fail as peer-gone.
 type PeerGone struct{ Peer Peer }
 
-// Copied answers a CopyOrder: no copy of it is in flight any more.
+// Copied answers a CopyOrder: the own memory is not read for it any more. Without
+// Err its bytes are in place; with Err some that were sent may still be placed at
+// the peer, until its mover has revoked the transfer.
 type Copied struct {
 	ID    CopyID
 	Moved int64

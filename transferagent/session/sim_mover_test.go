@@ -30,6 +30,9 @@ func (s *sim) move() bool {
 		return true
 	}
 	a.orders = slices.Delete(a.orders, i, i+1)
+	if err != nil {
+		s.abandon(m)
+	}
 	s.step(a, session.Copied{ID: m.order.ID, Moved: m.bytes, Err: err})
 	return true
 }
@@ -72,6 +75,41 @@ func (s *sim) apply(a *agent, m *moving, n int) error {
 	return nil
 }
 
+// stray is a copy of a failed order that has left the writer.
+type stray struct {
+	order session.CopyOrder
+	copy  kvlayout.Copy
+}
+
+// abandon leaves the next copy of a failed order with the target, which may place
+// it at any time until it has revoked the transfer.
+func (s *sim) abandon(m *moving) {
+	target := s.find(m.order.Peer.Host)
+	_, refused := target.refused[m.order.Transfer]
+	if refused || target.shape.epoch != m.order.Epoch || target.memory[m.order.Target] == nil || m.applied == len(m.order.Copies) {
+		return
+	}
+	target.strays = append(target.strays, stray{m.order, m.order.Copies[m.applied]})
+}
+
+// land places a stray.
+func (s *sim) land() bool {
+	a := s.pick(func(a *agent) bool { return len(a.strays) > 0 })
+	if a == nil {
+		return false
+	}
+	i := s.rng.IntN(len(a.strays))
+	o, c := a.strays[i].order, a.strays[i].copy
+	a.strays = slices.Delete(a.strays, i, i+1)
+	if a.memory[o.Target] == nil {
+		return true
+	}
+	for i := range int64(c.Count) {
+		s.checkOwner(a, o.ReaderDP, o.ReaderTP, o.Transfer, c.Dst+i*c.DstStride, c.Length)
+	}
+	return true
+}
+
 // checkOwner holds a copy to the blocks of its own transfer.
 func (s *sim) checkOwner(a *agent, dp, tp int, transfer string, at, length int64) {
 	region := a.engine.region(dp, tp, at)
@@ -87,7 +125,8 @@ func (s *sim) checkOwner(a *agent, dp, tp int, transfer string, at, length int64
 	}
 }
 
-// answerRevoke says that nobody writes any more. Orders that come later are refused.
+// answerRevoke says that nobody writes any more. Orders that come later are refused,
+// and strays are thrown away.
 func (s *sim) answerRevoke() bool {
 	a := s.pick(func(a *agent) bool { return len(a.revokes) > 0 })
 	if a == nil {
@@ -96,12 +135,18 @@ func (s *sim) answerRevoke() bool {
 	id := a.revokes[0]
 	a.revokes = a.revokes[1:]
 	a.barred[id] = struct{}{}
+	a.strays = slices.DeleteFunc(a.strays, func(t stray) bool { return t.order.Transfer == id })
 	s.step(a, session.Revoked{Transfer: id})
 	return true
 }
 
 // checkQuiet: blocks are reported free while no copy can touch them.
 func (s *sim) checkQuiet(a *agent, id string) {
+	for _, t := range a.strays {
+		if t.order.Transfer == id && a.memory[t.order.Target] != nil {
+			s.violation("%s: blocks of %s are free while copy order %d may still be placed", a.shape.host, id, t.order.ID)
+		}
+	}
 	for _, from := range s.agents {
 		for _, m := range from.orders {
 			if m.order.Transfer != id {

@@ -88,6 +88,7 @@ type agent struct {
 	machine session.Machine
 	dials   []session.Peer
 	orders  []*moving
+	strays  []stray             // sent by writers that gave up on them, not placed yet
 	revokes []string            // asked for
 	refused map[string]struct{} // by the mover
 	barred  map[string]struct{} // refused, and answered by Revoked
@@ -144,7 +145,7 @@ func (s *sim) newAgent(shape shape, role kvlayout.Role, host string) *agent {
 func (s *sim) boot(a *agent) {
 	cfg := a.shape.config()
 	a.machine = newMachine(cfg, a.shape.role)
-	a.dials, a.orders, a.revokes = nil, nil, nil
+	a.dials, a.orders, a.strays, a.revokes = nil, nil, nil, nil
 	a.refused, a.barred = map[string]struct{}{}, map[string]struct{}{}
 	a.memory = map[uint32][]byte{}
 	a.engine = newEngine(a.shape)
@@ -246,7 +247,7 @@ func (s *sim) act() bool {
 		s.strike()
 		return true
 	}
-	actions := []func() bool{s.deliver, s.answerDial, s.move, s.answerRevoke, s.engineActs, s.engineActs}
+	actions := []func() bool{s.deliver, s.answerDial, s.move, s.land, s.answerRevoke, s.engineActs, s.engineActs}
 	for _, i := range s.rng.Perm(len(actions)) {
 		if actions[i]() {
 			return true
