@@ -109,7 +109,7 @@ func (s *Server) serveLegs(w http.ResponseWriter, r *http.Request) {
 // refuse answers a request that no leg was sent for.
 func (s *Server) refuse(w http.ResponseWriter, endpoint string, f *failure) {
 	s.metrics.request(endpoint, f.status)
-	f.write(w)
+	f.write(w, s.Idle)
 }
 
 func (s *Server) newExchange(w http.ResponseWriter, r *http.Request, q *request, p pair, began time.Time) *exchange {
@@ -216,7 +216,7 @@ func (x *exchange) fail(f *failure) string {
 		x.breakStream(f)
 		return codeBroken
 	}
-	f.write(x.w)
+	f.write(x.w, x.Idle)
 	if f.asIs != nil {
 		return strconv.Itoa(f.asIs.status)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/pdpool/pdpool/kvlayout"
 )
@@ -93,22 +94,23 @@ func (f *failure) message() string {
 	return string(f.leg) + " leg failed: " + f.code + ": " + f.text
 }
 
-// write answers a request of which nothing was sent yet.
-func (f *failure) write(w http.ResponseWriter) {
-	header := w.Header()
+// write answers a request of which nothing was sent yet. A client that takes
+// nothing for the time stall is given up.
+func (f *failure) write(w http.ResponseWriter, stall time.Duration) {
+	header, status, body := w.Header(), f.status, []byte(nil)
 	if f.retry != "" {
 		header.Set("Retry-After", f.retry)
 	}
 	if f.asIs != nil {
 		passHeader(header, f.asIs.header)
-		header.Set("Content-Length", strconv.Itoa(len(f.asIs.body)))
-		w.WriteHeader(f.asIs.status)
-		_, _ = w.Write(f.asIs.body) // the client may have gone
-		return
+		status, body = f.asIs.status, f.asIs.body
+	} else {
+		header.Set("Content-Type", "application/json")
+		body = f.errorBody()
 	}
-	body := f.errorBody()
-	header.Set("Content-Type", "application/json")
 	header.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(f.status)
-	_, _ = w.Write(body) // the client may have gone
+	out := newFlow(w, stall)
+	defer out.end()
+	w.WriteHeader(status)
+	_ = out.write(body) // the client may have gone
 }

@@ -3,7 +3,6 @@ package router
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"net/http"
 
 	"github.com/tidwall/gjson"
@@ -28,8 +27,14 @@ func (s *Server) serveModels(w http.ResponseWriter, r *http.Request) {
 		list.Data = append(list.Data, model{ID: name, Object: "model", Created: s.started.Unix(), OwnedBy: "pdpool"})
 	}
 	s.metrics.request(r.URL.Path, http.StatusOK)
+	body, err := json.Marshal(list)
+	if err != nil {
+		panic(err) // strings and numbers only
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(list) // the client may have gone
+	out := newFlow(w, s.Idle)
+	defer out.end()
+	_ = out.write(append(body, '\n')) // the client may have gone
 }
 
 // serveTokenize passes a request on to a prefill instance.
@@ -86,8 +91,10 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, text string) *
 	}
 	defer func() { _ = answer.Body.Close() }()
 	passHeader(w.Header(), answer.Header)
+	out := newFlow(w, s.Idle)
+	defer out.end()
 	w.WriteHeader(answer.StatusCode)
-	if _, err := io.Copy(w, answer.Body); err != nil {
+	if err := out.copy(answer.Body); err != nil {
 		// The only way to tell that what was sent is not all.
 		panic(http.ErrAbortHandler)
 	}

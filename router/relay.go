@@ -68,7 +68,8 @@ func (x *exchange) relay(o *opened) string {
 
 // pass copies the stream until its end.
 func (x *exchange) pass(o *opened) *failure {
-	out := &flow{w: x.w, control: http.NewResponseController(x.w), stall: x.Idle, flush: x.request.stream}
+	out := newFlow(x.w, x.Idle)
+	out.flush = x.request.stream
 	defer out.end()
 	if err := out.write(o.first); err != nil {
 		return gone()
@@ -147,7 +148,8 @@ func (x *exchange) breakStream(f *failure) {
 	if x.request.cutEvent {
 		event = append([]byte("\n\n"), event...)
 	}
-	out := &flow{w: x.w, control: http.NewResponseController(x.w), stall: x.Idle, flush: true}
+	out := newFlow(x.w, x.Idle)
+	out.flush = true
 	defer out.end()
 	_ = out.write(event) // the client may have gone
 }
@@ -160,6 +162,10 @@ type flow struct {
 	flush   bool
 	armed   time.Time // when the write deadline was last put off
 	tail    [4]byte   // last bytes written
+}
+
+func newFlow(w http.ResponseWriter, stall time.Duration) *flow {
+	return &flow{w: w, control: http.NewResponseController(w), stall: stall}
 }
 
 // write sends a piece, at once if it is one of a stream.
@@ -184,10 +190,34 @@ func (f *flow) write(b []byte) error {
 	return f.control.Flush()
 }
 
+// copy sends all of a body.
+func (f *flow) copy(body io.Reader) error {
+	buffer := buffers.take()
+	defer buffers.give(buffer)
+	for {
+		n, err := body.Read(*buffer)
+		if n > 0 {
+			if err := f.write((*buffer)[:n]); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
 // inEvent says that the last event is not complete.
 func (f *flow) inEvent() bool {
 	return !bytes.HasSuffix(f.tail[:], []byte("\n\n")) && !bytes.HasSuffix(f.tail[:], []byte("\r\n\r\n"))
 }
 
-// end takes the deadline away: the connection may serve another request.
-func (f *flow) end() { _ = f.control.SetWriteDeadline(time.Time{}) }
+// end sends what is still in a buffer while the deadline stands, then takes the
+// deadline away: the connection may serve another request.
+func (f *flow) end() {
+	_ = f.control.Flush() // the client may have gone
+	_ = f.control.SetWriteDeadline(time.Time{})
+}

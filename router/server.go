@@ -100,7 +100,7 @@ func (s *Server) elsewhere(mux *http.ServeMux) http.Handler {
 		}
 		f := &failure{status: http.StatusNotFound, code: codeNotFound, text: fmt.Sprintf("there is no %.16s %.128s here", r.Method, r.URL.Path)}
 		s.metrics.request("other", f.status)
-		f.write(w)
+		f.write(w, s.Idle)
 	})
 }
 
