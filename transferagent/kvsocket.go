@@ -38,15 +38,13 @@ type kvSocket struct {
 	group    sync.WaitGroup
 }
 
-// listenKV binds the socket. A file that no process listens on is removed first.
+// listenKV binds the socket. A socket that no process listens on is removed first,
+// and nothing else.
 func listenKV(ctx context.Context, path string) (*net.UnixListener, error) {
 	l, err := bindKV(path)
 	if errors.Is(err, unix.EADDRINUSE) {
-		if c, dialErr := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path); dialErr == nil {
-			return nil, errors.Join(fmt.Errorf("KV socket %s: another process listens on it", path), c.Close())
-		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("remove the stale KV socket %s: %w", path, err)
+		if err := removeStale(ctx, path); err != nil {
+			return nil, fmt.Errorf("KV socket %s: %w", path, err)
 		}
 		l, err = bindKV(path)
 	}
@@ -54,6 +52,30 @@ func listenKV(ctx context.Context, path string) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("KV socket: %w", err)
 	}
 	return l, nil
+}
+
+// removeStale removes a socket whose process has ended: it refuses connections.
+func removeStale(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("a %v is in its place", info.Mode())
+	}
+	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
+	switch {
+	case err == nil:
+		return errors.Join(errors.New("another process listens on it"), c.Close())
+	case !errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Errorf("another process may listen on it: %w", err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the stale one: %w", err)
+	}
+	return nil
 }
 
 func bindKV(path string) (*net.UnixListener, error) {

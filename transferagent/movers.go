@@ -127,13 +127,14 @@ func (l *loop) revoke(ctx context.Context, id string) {
 		for ctx.Err() == nil {
 			within, stop := context.WithTimeout(ctx, l.limits.revoke)
 			err := l.mover.Revoke(within, id)
+			waited := within.Err() != nil
 			stop()
 			if err == nil {
 				l.do(func(context.Context) { l.raise(session.Revoked{Transfer: id}) })
 				return
 			}
-			if within.Err() == nil {
-				l.log.Error("transfer is not quiet", "transfer", id, "error", err)
+			l.log.Error("transfer is not quiet", "transfer", id, "error", err)
+			if !waited {
 				pause(ctx, l.limits.retry)
 			}
 		}

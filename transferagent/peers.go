@@ -63,8 +63,9 @@ func (l *loop) peer(ctx context.Context, at session.Peer) *peer {
 	l.peers[at] = p
 	l.group.Go(func() {
 		defer cancel()
-		err := l.notifyPeer(ctx, p)
-		l.do(func(context.Context) { l.lose(p, err) })
+		unsent, err := l.notifyPeer(ctx, p)
+		unsent = append(unsent, p.notes.drain()...)
+		l.do(func(ctx context.Context) { l.lose(ctx, p, unsent, err) })
 	})
 	return p
 }
@@ -84,9 +85,14 @@ func (l *loop) renew(ctx context.Context, at session.Peer) *peer {
 	return p
 }
 
-// lose forgets a peer whose control connection has ended.
-func (l *loop) lose(p *peer, why error) {
-	if l.peers[p.at] != p {
+// lose forgets a peer whose control connection has ended. What a renewed one had
+// not sent yet goes out by the connection that took its place; without one PeerGone
+// was raised already.
+func (l *loop) lose(ctx context.Context, p *peer, unsent [][]byte, why error) {
+	if now := l.peers[p.at]; now != p {
+		for _, note := range unsent {
+			l.queue(ctx, now, note)
+		}
 		return
 	}
 	delete(l.peers, p.at)
@@ -112,8 +118,16 @@ func (l *loop) send(ctx context.Context, m session.Outgoing) {
 		l.raise(session.PeerGone{Peer: m.Peer})
 		return
 	}
-	if err := p.notes.put(b); err != nil {
-		l.lose(p, fmt.Errorf("peer does not take its notifications: %w", err))
+	l.queue(ctx, p, b)
+}
+
+// queue has a note sent, unless the peer, which may be nil, is lost.
+func (l *loop) queue(ctx context.Context, p *peer, note []byte) {
+	if p == nil || l.peers[p.at] != p {
+		return
+	}
+	if err := p.notes.put(note); err != nil {
+		l.lose(ctx, p, nil, fmt.Errorf("peer does not take its notifications: %w", err))
 	}
 }
 
@@ -126,13 +140,13 @@ func appendNotify(message any) ([]byte, error) {
 }
 
 // notifyPeer connects to a peer's notify port and sends what is queued until the
-// connection or ctx ends.
-func (l *loop) notifyPeer(ctx context.Context, p *peer) error {
+// connection or ctx ends. It returns the note that it could not send, if any.
+func (l *loop) notifyPeer(ctx context.Context, p *peer) ([][]byte, error) {
 	dialCtx, stop := context.WithTimeout(ctx, l.limits.dial)
 	d, err := zmtp.Dial(dialCtx, endpoint(p.at.Host, p.at.Notify), zmtp.Options{})
 	stop()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer d.Close() //nolint:errcheck // always nil
 	ctx, cancel := context.WithCancel(ctx)
@@ -147,13 +161,13 @@ func (l *loop) notifyPeer(ctx context.Context, p *peer) error {
 	for {
 		note, ok := p.notes.take(ctx)
 		if !ok {
-			return fmt.Errorf("connection to the notify port: %w", cmp.Or(d.Err(), errClosed))
+			return nil, fmt.Errorf("connection to the notify port: %w", cmp.Or(d.Err(), errClosed))
 		}
 		sendCtx, stop := context.WithTimeout(ctx, l.limits.send)
 		err := d.Send(sendCtx, note)
 		stop()
 		if err != nil {
-			return err
+			return [][]byte{note}, err
 		}
 	}
 }

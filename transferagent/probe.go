@@ -11,11 +11,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
 	probeWithin   = 2 * time.Second
 	probeBody     = 4 << 20 // of the engine's metrics
+	probeLine     = 1 << 20
 	engineAddress = "127.0.0.1"
 )
 
@@ -93,7 +96,8 @@ func (r *registrar) fetch(ctx context.Context, client *http.Client, path string)
 }
 
 // drain implements health: routers are told, then the engine's own count of
-// requests has to reach zero. An engine that doesn't answer has none.
+// requests has to reach zero. Only an engine that refuses the connection is gone and
+// has none; one that is slow, or answers something else, is asked again.
 func (r *registrar) drain(ctx context.Context) error {
 	if r.draining.CompareAndSwap(false, true) {
 		r.turn()
@@ -101,11 +105,13 @@ func (r *registrar) drain(ctx context.Context) error {
 	client := &http.Client{Timeout: probeWithin, Transport: &http.Transport{DisableKeepAlives: true}}
 	for {
 		n, err := r.requests(ctx, client)
-		if ctx.Err() != nil {
+		switch {
+		case errors.Is(err, unix.ECONNREFUSED), err == nil && n == 0:
+			return nil
+		case ctx.Err() != nil && err != nil:
+			return fmt.Errorf("requests of the engine not known: %w: %w", err, context.Cause(ctx))
+		case ctx.Err() != nil:
 			return fmt.Errorf("%d requests: %w", n, context.Cause(ctx))
-		}
-		if err != nil || n == 0 {
-			return nil //nolint:nilerr // see above
 		}
 		pause(ctx, r.pace.probe)
 	}
@@ -120,6 +126,7 @@ func (r *registrar) requests(ctx context.Context, client *http.Client) (int, err
 	defer resp.Body.Close() //nolint:errcheck // read to the end
 	total := 0.0
 	lines := bufio.NewScanner(io.LimitReader(resp.Body, probeBody))
+	lines.Buffer(nil, probeLine)
 	for lines.Scan() {
 		metric, value, ok := strings.Cut(lines.Text(), "} ")
 		if !ok || !strings.HasPrefix(metric, "vllm:num_requests_running{") && !strings.HasPrefix(metric, "vllm:num_requests_waiting{") {

@@ -26,6 +26,8 @@ type stock struct {
 	cfg       agentconfig.Config
 	healthy   atomic.Bool
 	running   atomic.Int32
+	busy      atomic.Bool // its metrics are not to be had
+	scraped   atomic.Int32
 	listeners map[int]net.Listener
 	pings     *zmtp.Dealer
 }
@@ -65,6 +67,12 @@ func startStock(t *testing.T, cfg agentconfig.Config) *stock {
 		}
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		e.scraped.Add(1)
+		if e.busy.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = fmt.Fprintf(w, "# %s\n", strings.Repeat("x", 100_000))
 		_, _ = fmt.Fprintf(w, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\"} %d.0\nvllm:num_requests_waiting{engine=\"0\"} 0.0\n", e.running.Load())
 	})
 	server := &http.Server{Handler: mux}
@@ -281,6 +289,36 @@ func TestRoutersAreToldOfDraining(t *testing.T) {
 	e.running.Store(0)
 	if status := <-answered; status != http.StatusOK {
 		t.Fatalf("drain answers %d", status)
+	}
+}
+
+func TestDrainOutlastsAnEngineThatDoesNotAnswer(t *testing.T) {
+	cfg := engineConfig(t)
+	e, pod := startStock(t, cfg), startGuard(t, cfg)
+	e.busy.Store(true)
+	answered := make(chan int, 1)
+	go func() {
+		status, _ := pod.get("/drain")
+		answered <- status
+	}()
+	eventually(t, func() error {
+		select {
+		case status := <-answered:
+			t.Fatalf("drain answers %d while the engine does not tell", status)
+		default:
+		}
+		if n := e.scraped.Load(); n < 3 {
+			return fmt.Errorf("the engine was asked %d times", n)
+		}
+		return nil
+	})
+	e.busy.Store(false)
+	if status := <-answered; status != http.StatusOK {
+		t.Fatalf("drain answers %d", status)
+	}
+	gone := engineConfig(t)
+	if status, _ := startGuard(t, gone).get("/drain"); status != http.StatusOK {
+		t.Fatalf("drain beside an engine that is gone answers %d", status)
 	}
 }
 

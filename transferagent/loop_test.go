@@ -1,0 +1,110 @@
+package transferagent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pdpool/pdpool/transferagent/session"
+	"github.com/pdpool/pdpool/transferagent/transport"
+)
+
+// balky is a mover that can't revoke at once.
+type balky struct {
+	transport.Mover
+	refusals chan error
+}
+
+func (b *balky) Revoke(context.Context, string) error {
+	select {
+	case err := <-b.refusals:
+		return err
+	default:
+		return nil
+	}
+}
+
+func TestRevokeThatFailsIsLoggedAndTriedAgain(t *testing.T) {
+	var log strings.Builder
+	b := &balky{refusals: make(chan error, 1)}
+	b.refusals <- errors.New("its lane is stuck")
+	l := &loop{
+		log: slog.New(slog.NewTextHandler(&log, nil)), mover: b, limits: limits{revoke: within, retry: 50 * time.Millisecond},
+		inbox: make(chan turn, 1), ended: make(chan struct{}),
+	}
+	began := time.Now()
+	l.revoke(t.Context(), "tx")
+	(<-l.inbox)(t.Context())
+	l.group.Wait()
+	if took := time.Since(began); took < l.limits.retry {
+		t.Errorf("tried again after %v", took)
+	}
+	if len(l.events) != 1 || l.events[0] != (session.Revoked{Transfer: "tx"}) {
+		t.Errorf("events %+v", l.events)
+	}
+	if !strings.Contains(log.String(), "its lane is stuck") {
+		t.Errorf("log %q", log.String())
+	}
+}
+
+// taken empties a queue that nobody reads.
+func taken(q *queue[[]byte]) string {
+	var all []string
+	for _, note := range q.drain() {
+		all = append(all, string(note))
+	}
+	return strings.Join(all, " ")
+}
+
+func TestNotesOfARenewedConnectionAreKept(t *testing.T) {
+	at := session.Peer{Host: "127.0.0.1", Handshake: 1, Notify: 2}
+	open := func() *peer {
+		return &peer{at: at, notes: newQueue[[]byte](3), cancel: func() {}}
+	}
+	old, now := open(), open()
+	l := &loop{log: slog.New(slog.DiscardHandler), peers: map[session.Peer]*peer{at: now}}
+	l.lose(t.Context(), old, [][]byte{[]byte("unsent"), []byte("queued")}, errClosed)
+	if len(l.events) != 0 || l.peers[at] != now {
+		t.Fatalf("events %+v, peers %v", l.events, l.peers)
+	}
+	if got := taken(now.notes); got != "unsent queued" {
+		t.Fatalf("the new connection has %q", got)
+	}
+	// A queue that takes no more is told, once.
+	l.lose(t.Context(), old, [][]byte{[]byte("unsent"), []byte("queued")}, errClosed)
+	if len(l.events) != 1 || l.events[0] != (session.PeerGone{Peer: at}) || len(l.peers) != 0 {
+		t.Fatalf("events %+v, peers %v", l.events, l.peers)
+	}
+}
+
+func TestOnlyAStaleSocketIsRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kv.sock")
+	stale, err := bindKV(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.SetUnlinkOnClose(false)
+	if _, err := listenKV(t.Context(), path); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Fatalf("beside a live one: %v", err)
+	}
+	_ = stale.Close()
+	l, err := listenKV(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	if err := os.WriteFile(path, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listenKV(t.Context(), path); err == nil {
+		t.Fatal("a file was taken for a socket")
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "kept" {
+		t.Fatalf("the file has %q, %v", b, err)
+	}
+}
