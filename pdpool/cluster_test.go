@@ -1,6 +1,7 @@
 package pdpool
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand"
@@ -35,7 +36,8 @@ type cluster struct {
 	broken   map[string]bool // images that can't be pulled
 	stuck    map[string]bool // names of pods whose deletion nothing confirms
 	age      map[types.UID]int
-	writes   int // of the last step
+	refuse   func(p *corev1.Pod) bool // pods that a quota refuses
+	writes   int                      // of the last step
 	log      []string
 	// check runs after each step.
 	check func(c *cluster)
@@ -45,7 +47,7 @@ func newCluster(t testing.TB, pool *v1alpha1.PDPool, gpus int) *cluster {
 	return &cluster{
 		t: t, pool: pool, defaults: testDefaults, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		objects: map[string]Object{}, gpus: gpus, start: 3, drain: 2, lag: 1,
-		broken: map[string]bool{}, stuck: map[string]bool{}, age: map[types.UID]int{}, check: func(*cluster) {},
+		broken: map[string]bool{}, stuck: map[string]bool{}, age: map[types.UID]int{}, refuse: func(*corev1.Pod) bool { return false }, check: func(*cluster) {},
 	}
 }
 
@@ -88,13 +90,18 @@ func (c *cluster) reconcile() Plan {
 	seen := c.observed()
 	plan := Compute(c.pool, seen, c.defaults)
 	c.writes = 0
+	var errs []error
 	for _, o := range append(slices.Clone(plan.Create), plan.Apply...) {
+		if p, ok := o.(*corev1.Pod); ok && c.refuse(p) {
+			errs = append(errs, &RefusedError{Kind: "Pod", Name: p.Name, Err: errors.New("exceeded quota")})
+			continue
+		}
 		c.write(o)
 	}
 	for _, o := range plan.Delete {
 		c.delete(o)
 	}
-	status := Status(c.pool, seen, plan, nil)
+	status := Status(c.pool, seen, plan, errors.Join(errs...))
 	for _, e := range plan.Events {
 		c.log = append(c.log, e.Reason+": "+e.Message)
 	}

@@ -1,7 +1,6 @@
 package pdpool
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -89,6 +88,13 @@ func (p *planner) newRoleState(role kvlayout.Role, status v1alpha1.RoleStatus) *
 		groups: groupsOf(p.seen.Pods, role),
 		book:   newBook(status),
 	}
+	for _, g := range s.groups {
+		if g.gone && s.book.holds(g) {
+			// Pods that never were are no loss, and to make the others anew would
+			// only have them wait for the same pod again.
+			g.state = partial
+		}
+	}
 	s.now = s.revision(s.hash)
 	return s
 }
@@ -159,6 +165,7 @@ func (p *planner) keepBooks(s *roleState) {
 	for _, g := range s.groups {
 		switch g.state {
 		case ready:
+			s.book.whole(g)
 			p.keepReady(s, g)
 		case failed:
 			if s.book.ends(g) {
@@ -179,7 +186,9 @@ func (p *planner) keepBooks(s *roleState) {
 			if g.revision == s.hash || s.book.find(g.revision, g.replica) != nil {
 				s.book.ends(g)
 			}
-		case partial, starting:
+		case starting:
+			s.book.whole(g)
+		case partial:
 		}
 	}
 	p.removeDoubles(s)
@@ -219,9 +228,7 @@ func (p *planner) prune() {
 			kept := e.Revision == s.hash || e.ReadyTime != nil || p.hasPods(s, e.Revision)
 			return value(e.Replica) >= s.replicas() || s.revision(e.Revision) == nil && e.Revision != s.hash || !kept
 		})
-		slices.SortFunc(s.book.entries, func(a, b v1alpha1.InstanceStatus) int {
-			return cmp.Or(cmp.Compare(a.Revision, b.Revision), value(a.Replica)-value(b.Replica))
-		})
+		s.book.sort()
 		for i := range p.seen.ControllerRevisions {
 			c := &p.seen.ControllerRevisions[i]
 			if c.Labels[v1alpha1.LabelRole] == string(s.role) && p.unused(s, c) {

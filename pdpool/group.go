@@ -21,11 +21,12 @@ const (
 	// ended: all its pods are being deleted. It does not occupy its replica, though
 	// its devices and names are taken until they are gone.
 	ended state = iota
-	// failed: a pod has ended by itself.
+	// failed: a pod has ended by itself, or is gone after others have started.
 	failed
-	// broken: a pod is being deleted, or is gone after others have started.
+	// broken: a pod is being deleted.
 	broken
-	// partial: pods are missing and none has started: the rest can still be created.
+	// partial: pods are missing and none has started, or the server refused them: the
+	// rest can still be created.
 	partial
 	// starting: all pods are there, not all are ready.
 	starting
@@ -48,6 +49,8 @@ type group struct {
 	image         string
 	// reason and node tell of the failure of a failed or broken group.
 	reason, node string
+	// gone says that the group failed by nothing but pods that are not there.
+	gone bool
 }
 
 // alive says whether the group occupies its replica.
@@ -141,7 +144,7 @@ func (g *group) judge() {
 	case deleting > 0:
 		g.state = broken
 	case missing > 0 && started:
-		g.state = broken
+		g.state, g.gone = failed, true
 		g.reason = fmt.Sprintf("%d of %d pods are gone", missing, g.size)
 	case missing > 0:
 		g.state = partial
@@ -251,6 +254,12 @@ func (b *book) entry(revision string, replica int) *v1alpha1.InstanceStatus {
 	return &b.entries[len(b.entries)-1]
 }
 
+func (b *book) sort() {
+	slices.SortFunc(b.entries, func(a, b v1alpha1.InstanceStatus) int {
+		return cmp.Or(cmp.Compare(a.Revision, b.Revision), value(a.Replica)-value(b.Replica))
+	})
+}
+
 func (b *book) drop(revision string, replica int) {
 	b.entries = slices.DeleteFunc(b.entries, func(e v1alpha1.InstanceStatus) bool {
 		return e.Revision == revision && value(e.Replica) == replica
@@ -269,8 +278,21 @@ func (b *book) ends(g *group) bool {
 	if value(e.NextAttempt) > g.attempt {
 		return false
 	}
-	e.NextAttempt = new(int32(g.attempt + 1))
+	e.NextAttempt, e.Refused = new(int32(g.attempt+1)), ""
 	return true
+}
+
+// holds says whether the server refused the pods that a living attempt lacks.
+func (b *book) holds(g *group) bool {
+	e := b.find(g.revision, g.replica)
+	return e != nil && e.Refused != "" && value(e.NextAttempt) <= g.attempt
+}
+
+// whole notes that no pod of an attempt is missing.
+func (b *book) whole(g *group) {
+	if e := b.find(g.revision, g.replica); e != nil {
+		e.Refused = ""
+	}
 }
 
 // fails notes that an attempt has failed, with the wait that follows from it.

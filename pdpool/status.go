@@ -23,6 +23,7 @@ func Status(pool *v1alpha1.PDPool, seen Observed, plan Plan, applyErr error) v1a
 		return *pool.Status.DeepCopy()
 	}
 	p := plan.found
+	p.keepRefusals(plan.Create, applyErr)
 	exist, isReady := p.routerReady()
 	status := v1alpha1.PDPoolStatus{
 		ObservedGeneration: pool.Generation,

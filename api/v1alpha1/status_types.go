@@ -156,6 +156,11 @@ type InstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Reason string `json:"reason,omitempty"`
+	// refused is what the API server said when it refused a pod of the attempt that
+	// exists in part. Its other pods are kept meanwhile, and the pod is tried again.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Refused string `json:"refused,omitempty"`
 	// node is where the last failed attempt ran.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
