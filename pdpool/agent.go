@@ -58,7 +58,7 @@ func (r *Resolved) agentConfig(pool *v1alpha1.PDPool, role kvlayout.Role) agentc
 	c := agentconfig.Config{
 		Version: agentconfig.Version, Namespace: pool.Namespace, Pool: pool.Name, PoolUID: string(pool.UID),
 		Revision: r.roleRevision(&pool.Spec, role), Pods: s.Pods, Role: role, Pairing: r.Pairing,
-		Engine: r.Engine, Mover: r.Mover, Mode: r.Mode, Backend: r.Backend, Model: r.Model, Served: r.Served,
+		Engine: r.Engine, EngineVersion: r.Version, Mover: r.Mover, Mode: r.Mode, Backend: r.Backend, Model: r.Model, Served: r.Served,
 		Layout: s.Layout, Block: s.BlockSize, KVType: s.KVType, KV: r.Geometry, Timeouts: r.Timeouts,
 	}
 	if r.Mover == kvlayout.MoverAgent {

@@ -74,11 +74,18 @@ func (v *verdicts) judge(prefill, decode *Instance) *Refusal {
 	case prefill.Pairing == "":
 		return nil
 	}
-	return v.of(kvlayout.Pair{
-		Engine: prefill.Engine, Mover: prefill.Mover, Mode: prefill.Mode,
+	p := kvlayout.Pair{
+		Engine: prefill.Engine, Version: prefill.Version, Mover: prefill.Mover, Mode: prefill.Mode,
 		Geometry: prefill.KV, HasGeometry: prefill.KV != (kvlayout.Geometry{}),
 		Prefill: side(prefill), Decode: side(decode),
-	})
+	}
+	refusal := v.of(p)
+	if refusal == nil && decode.Version != prefill.Version {
+		// What a pair can do its older side can.
+		p.Version = decode.Version
+		refusal = v.of(p)
+	}
+	return refusal
 }
 
 func side(i *Instance) kvlayout.Side {

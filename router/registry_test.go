@@ -41,6 +41,14 @@ func TestPairing(t *testing.T) {
 	onNode := func(n string) func(*Instance) { return func(i *Instance) { i.OneHost = true; i.Pods[0].Node = n } }
 	reads := func(i *Instance) { i.Mode = kvlayout.Read }
 	engine := func(i *Instance) { i.Mover, i.Engine = kvlayout.MoverEngine, kvlayout.VLLM }
+	// heads is a llama on a stock engine, whose TP degrees may differ since 0.33.0.
+	heads := func(tp int, version string) func(*Instance) {
+		return func(i *Instance) {
+			engine(i)
+			i.KV, _ = kvlayout.Lookup("meta-llama/Llama-3.3-70B-Instruct")
+			i.Version, i.Layout = version, kvlayout.Layout{TP: tp}
+		}
+	}
 	stock := func(i *Instance) {
 		*i = Instance{Role: i.Role, Mode: kvlayout.Write, Mover: kvlayout.MoverEngine, Engine: kvlayout.VLLM, Ready: true, Layout: kvlayout.Layout{TP: 8}, Pods: i.Pods}
 	}
@@ -69,6 +77,10 @@ func TestPairing(t *testing.T) {
 		{"stock", []Instance{prefill(1, stock), decode(2, stock)}, "1.0-2.0", ""},
 		{"stock and pool apart", []Instance{prefill(1, stock), decode(2)}, RuleNoPair, ""},
 		{"ranks", []Instance{prefill(1, layout(kvlayout.Layout{TP: 1, DP: 2})), decode(2, layout(kvlayout.Layout{TP: 1, DP: 2}))}, "1.0-2.0 1.0-2.1 1.1-2.0 1.1-2.1", ""},
+		{"versions that can", []Instance{prefill(1, heads(4, "0.33.0")), decode(2, heads(8, "0.33.0"))}, "1.0-2.0", ""},
+		{"an old prefill", []Instance{prefill(1, heads(4, "0.32.0")), decode(2, heads(8, "0.33.0"))}, "tp-write", "0.32.0"},
+		{"an old decode", []Instance{prefill(1, heads(4, "0.33.0")), decode(2, heads(8, "0.32.0"))}, "tp-write", "0.32.0"},
+		{"versions unknown", []Instance{prefill(1, heads(4, "")), decode(2, heads(8, ""))}, "1.0-2.0", ""},
 		{"nothing known", nil, RuleNoInstance, "0 are known"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

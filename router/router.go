@@ -31,6 +31,7 @@ type Instance struct {
 	KVType  kvlayout.KVType   `json:"kvType,omitempty"`
 	KV      kvlayout.Geometry `json:"geometry,omitzero"` // zero when unknown
 	Engine  kvlayout.Engine   `json:"engine"`
+	Version string            `json:"engineVersion,omitempty"` // of the engine; empty when unknown
 	Mover   kvlayout.Mover    `json:"mover"`
 	Mode    kvlayout.Mode     `json:"mode"`
 	// OneHost says that its backend moves bytes within one node only.

@@ -161,11 +161,6 @@ func strip(o any) (any, error) {
 	out.Name, out.Namespace, out.UID, out.ResourceVersion = pod.Name, pod.Namespace, pod.UID, pod.ResourceVersion
 	out.Labels, out.Annotations, out.DeletionTimestamp = pod.Labels, pod.Annotations, pod.DeletionTimestamp
 	out.Spec.NodeName = pod.Spec.NodeName
-	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; c.Name == v1alpha1.ContainerAgent {
-			out.Spec.InitContainers = []corev1.Container{{Name: c.Name, Env: c.Env}}
-		}
-	}
 	out.Status.Phase, out.Status.PodIP, out.Status.PodIPs = pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady {

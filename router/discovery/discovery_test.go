@@ -37,7 +37,7 @@ func enginePod(role kvlayout.Role, replica, attempt, index, pods int, change ...
 	g, _ := kvlayout.Lookup("deepseek-ai/DeepSeek-R1")
 	i := agentconfig.Instance{
 		Layout: kvlayout.Layout{TP: 4}, Block: 64, KVType: kvlayout.BF16, KV: g, Engine: kvlayout.Simulator,
-		Mover: kvlayout.MoverAgent, Mode: kvlayout.Write, Pods: pods, Pod: index, Model: "m",
+		Mover: kvlayout.MoverAgent, Mode: kvlayout.Write, Backend: agentconfig.TCP, Pods: pods, Pod: index, Model: "m",
 	}
 	if pods > 1 {
 		i.Layout = kvlayout.Layout{TP: 4, DP: 2 * pods, DPLocal: 2}
@@ -88,7 +88,7 @@ func TestInstance(t *testing.T) {
 
 func TestEngineMoverUsesTheEnginesPorts(t *testing.T) {
 	instances, _ := Instances([]*corev1.Pod{enginePod(kvlayout.Prefill, 0, 0, 0, 1, func(i *agentconfig.Instance) {
-		i.Engine, i.Mover = kvlayout.VLLM, kvlayout.MoverEngine
+		i.Engine, i.Mover, i.Backend = kvlayout.VLLM, kvlayout.MoverEngine, agentconfig.RDMA
 	})})
 	if p := instances[0].Pods[0]; p.Handshake != 20032 || p.Notify != 20048 {
 		t.Errorf("%+v", p)
@@ -151,19 +151,21 @@ func TestPodsOfAReplicaAreInOrder(t *testing.T) {
 
 func TestBackendWithinANode(t *testing.T) {
 	for backend, want := range map[agentconfig.Backend]bool{agentconfig.TCP: false, agentconfig.SharedMemory: true, agentconfig.XGMI: true, agentconfig.RDMA: false} {
-		config, err := json.Marshal(agentconfig.Config{Version: agentconfig.Version, Backend: backend})
-		if err != nil {
-			t.Fatal(err)
-		}
-		pod := enginePod(kvlayout.Decode, 0, 0, 0, 1)
-		pod.Spec.InitContainers = []corev1.Container{{Name: "other"}, {Name: v1alpha1.ContainerAgent, Env: []corev1.EnvVar{{Name: agentconfig.Env, Value: string(config)}}}}
+		pod := enginePod(kvlayout.Decode, 0, 0, 0, 1, func(i *agentconfig.Instance) {
+			if i.Backend = backend; backend == agentconfig.XGMI || backend == agentconfig.RDMA {
+				i.Engine, i.Version, i.Mover = kvlayout.VLLM, "0.33.0", kvlayout.MoverEngine
+			}
+		})
 		stripped, err := strip(pod)
 		if err != nil {
 			t.Fatal(err)
 		}
 		instances, problems := Instances([]*corev1.Pod{stripped.(*corev1.Pod)})
 		if len(instances) != 1 || instances[0].OneHost != want || !instances[0].Ready {
-			t.Errorf("%s: %+v, %v", backend, instances, problems)
+			t.Fatalf("%s: %+v, %v", backend, instances, problems)
+		}
+		if i := instances[0]; (i.Engine == kvlayout.VLLM) != (i.Version == "0.33.0") {
+			t.Errorf("%s: engine %s of version %q", backend, i.Engine, i.Version)
 		}
 	}
 }

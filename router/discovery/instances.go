@@ -21,7 +21,6 @@ type member struct {
 	pods     int // of the replica
 	instance agentconfig.Instance
 	ports    agentconfig.Ports
-	oneHost  bool
 }
 
 // group are the pods of one replica and attempt.
@@ -93,25 +92,7 @@ func read(pod *corev1.Pod) (member, error) {
 	if m.ports, err = agentconfig.ParsePorts(pod.Annotations[v1alpha1.AnnotationPorts]); err != nil {
 		return m, err
 	}
-	m.oneHost = oneHost(pod)
 	return m, nil
-}
-
-// oneHost says whether the pod's backend stays within its node. The layout
-// annotation does not tell the backend; the agent's own configuration does.
-func oneHost(pod *corev1.Pod) bool {
-	for _, c := range pod.Spec.InitContainers {
-		if c.Name != v1alpha1.ContainerAgent {
-			continue
-		}
-		for _, e := range c.Env {
-			if e.Name == agentconfig.Env {
-				config, err := agentconfig.Parse([]byte(e.Value))
-				return err == nil && (config.Backend == agentconfig.SharedMemory || config.Backend == agentconfig.XGMI)
-			}
-		}
-	}
-	return false
 }
 
 // join makes an instance of the pods of a group, which are sorted by index.
@@ -121,8 +102,8 @@ func join(members []member) (router.Instance, error) {
 		Namespace: first.of.namespace, Pool: first.of.pool, Role: kvlayout.Role(first.of.role),
 		Replica: first.of.replica, Attempt: first.of.attempt, Revision: first.of.revision, Pairing: first.of.pairing,
 		Layout: first.instance.Layout, Block: first.instance.Block, KVType: first.instance.KVType, KV: first.instance.KV,
-		Engine: first.instance.Engine, Mover: first.instance.Mover, Mode: first.instance.Mode, Model: first.instance.Model,
-		OneHost: first.oneHost,
+		Engine: first.instance.Engine, Version: first.instance.Version, Mover: first.instance.Mover, Mode: first.instance.Mode, Model: first.instance.Model,
+		OneHost: first.instance.Backend.OneHost(),
 		Ready:   len(members) == first.pods,
 	}
 	for n, m := range members {

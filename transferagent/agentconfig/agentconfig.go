@@ -39,17 +39,19 @@ type Config struct {
 	Pods int           `json:"pods"`
 	Role kvlayout.Role `json:"role"`
 	// Pairing is the pairing key: agents with different keys refuse each other.
-	Pairing string            `json:"pairing"`
-	Engine  kvlayout.Engine   `json:"engine"`
-	Mover   kvlayout.Mover    `json:"mover"`
-	Mode    kvlayout.Mode     `json:"mode"`
-	Backend Backend           `json:"backend"`
-	Model   string            `json:"model"`
-	Served  string            `json:"served"`
-	Layout  kvlayout.Layout   `json:"layout"`
-	Block   int               `json:"blockSize"`
-	KVType  kvlayout.KVType   `json:"kvType"`
-	KV      kvlayout.Geometry `json:"geometry"`
+	Pairing string          `json:"pairing"`
+	Engine  kvlayout.Engine `json:"engine"`
+	// EngineVersion is such as 0.33.0; empty when it is not known.
+	EngineVersion string            `json:"engineVersion,omitempty"`
+	Mover         kvlayout.Mover    `json:"mover"`
+	Mode          kvlayout.Mode     `json:"mode"`
+	Backend       Backend           `json:"backend"`
+	Model         string            `json:"model"`
+	Served        string            `json:"served"`
+	Layout        kvlayout.Layout   `json:"layout"`
+	Block         int               `json:"blockSize"`
+	KVType        kvlayout.KVType   `json:"kvType"`
+	KV            kvlayout.Geometry `json:"geometry"`
 	// DPStart is the first global data parallel rank of this pod.
 	DPStart  int      `json:"dpStart"`
 	Ports    Ports    `json:"ports"`
@@ -72,6 +74,9 @@ const (
 	RDMA         Backend = "RDMA"
 	XGMI         Backend = "XGMI"
 )
+
+// OneHost says that the backend moves bytes within one node only.
+func (b Backend) OneHost() bool { return b == SharedMemory || b == XGMI }
 
 // Ports are the TCP ports of one pod. The operator takes them from one block per
 // replica. EngineHandshake and EngineNotify are bases: rank (dp, tp) of the pod

@@ -43,6 +43,7 @@ func ports() agentconfig.Ports {
 func engineMover() *agentconfig.Config {
 	c := valid()
 	c.Engine, c.Mover, c.Backend = kvlayout.VLLM, kvlayout.MoverEngine, agentconfig.RDMA
+	c.EngineVersion = "0.33.0"
 	c.KVSocket, c.SharedDir = "", ""
 	c.Routers = []string{"deepseek-router.serving.svc:36367", "10.0.0.1:1", "[fd00::1]:65535"}
 	return c
@@ -59,10 +60,11 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, got := range map[string]string{
-		"config-agent.json":  string(config),
-		"config-engine.json": string(engine),
-		"ports.json":         ports().Encode(),
-		"instance.json":      valid().Instance().Encode(),
+		"config-agent.json":    string(config),
+		"config-engine.json":   string(engine),
+		"ports.json":           ports().Encode(),
+		"instance.json":        valid().Instance().Encode(),
+		"instance-engine.json": engineMover().Instance().Encode(),
 	} {
 		path := "testdata/" + name
 		if *update {
@@ -138,6 +140,7 @@ func TestValidate(t *testing.T) {
 		{"role", func(c *agentconfig.Config) { c.Role = "both" }, `role is "both"`},
 		{"engine", func(c *agentconfig.Config) { c.Engine = "TGI" }, `engine is "TGI", allowed are vLLM, SGLang, Simulator`},
 		{"mover", func(c *agentconfig.Config) { c.Mover = kvlayout.MoverAuto }, `mover is "Auto"`},
+		{"engineVersion", func(c *agentconfig.Config) { c.EngineVersion = strings.Repeat("1", 2000) }, "engineVersion has 2000 bytes"},
 		{"mode", func(c *agentconfig.Config) { c.Mode = kvlayout.Read }, `mode is "Read"`},
 		{"backend", func(c *agentconfig.Config) { c.Backend = agentconfig.RDMA }, `backend is "RDMA"`},
 		{"tp", func(c *agentconfig.Config) { c.Layout.TP = -8 }, "layout.tp is -8"},

@@ -19,8 +19,10 @@ type Instance struct {
 	KVType  kvlayout.KVType   `json:"kvType"`
 	KV      kvlayout.Geometry `json:"geometry"`
 	Engine  kvlayout.Engine   `json:"engine"`
+	Version string            `json:"engineVersion,omitempty"` // of the engine; empty when not known
 	Mover   kvlayout.Mover    `json:"mover"`
 	Mode    kvlayout.Mode     `json:"mode"`
+	Backend Backend           `json:"backend"`
 	DPStart int               `json:"dpStart"` // first global data parallel rank of the pod
 	Pods    int               `json:"pods"`    // of the replica
 	Pod     int               `json:"pod"`     // index in the replica
@@ -31,7 +33,7 @@ type Instance struct {
 func (c *Config) Instance() Instance {
 	return Instance{
 		Layout: c.Layout, Block: c.Block, KVType: c.KVType, KV: c.KV,
-		Engine: c.Engine, Mover: c.Mover, Mode: c.Mode,
+		Engine: c.Engine, Version: c.EngineVersion, Mover: c.Mover, Mode: c.Mode, Backend: c.Backend,
 		DPStart: c.DPStart, Pods: c.Pods, Pod: c.Pod, Model: c.Served,
 	}
 }
@@ -42,6 +44,8 @@ func (i Instance) Validate() error {
 	oneOf(&p, "engine", i.Engine, kvlayout.VLLM, kvlayout.SGLang, kvlayout.Simulator)
 	oneOf(&p, "mover", i.Mover, kvlayout.MoverAgent, kvlayout.MoverEngine)
 	oneOf(&p, "mode", i.Mode, kvlayout.Write, kvlayout.Read)
+	p.backend(i.Backend, i.Mover)
+	p.version(i.Version)
 	p.text("model", i.Model)
 	p.place(i.Layout, i.DPStart, i.Pod, i.Pods)
 	p.cache(i.Block, i.KVType, i.KV, i.Mover)

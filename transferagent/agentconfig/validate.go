@@ -86,6 +86,8 @@ func (c *Config) Validate() error {
 	oneOf(&p, "engine", c.Engine, kvlayout.VLLM, kvlayout.SGLang, kvlayout.Simulator)
 	oneOf(&p, "mover", c.Mover, kvlayout.MoverAgent, kvlayout.MoverEngine)
 	oneOf(&p, "mode", c.Mode, kvlayout.Write)
+	p.backend(c.Backend, c.Mover)
+	p.version(c.EngineVersion)
 	p.place(c.Layout, c.DPStart, c.Pod, c.Pods)
 	p.cache(c.Block, c.KVType, c.KV, c.Mover)
 	p.number("timeouts.transfer", c.Timeouts.Transfer, 1, maxSeconds)
@@ -140,8 +142,25 @@ func (p *problems) cache(block int, t kvlayout.KVType, g kvlayout.Geometry, m kv
 	p.number("geometry.headValues", g.HeadValues, 1, math.MaxInt32)
 }
 
+// backend checks that the mover has the backend.
+func (p *problems) backend(b Backend, m kvlayout.Mover) {
+	switch m {
+	case kvlayout.MoverAgent:
+		oneOf(p, "backend", b, TCP, SharedMemory)
+	case kvlayout.MoverEngine:
+		oneOf(p, "backend", b, RDMA, XGMI)
+	case kvlayout.MoverAuto: // not a mover here; said elsewhere
+	}
+}
+
+// version checks an engine's version, which may be unknown.
+func (p *problems) version(v string) {
+	if len(v) > maxText {
+		p.add("engineVersion has %d bytes, the limit is %d", len(v), maxText)
+	}
+}
+
 func (c *Config) validateAgent(p *problems) {
-	oneOf(p, "backend", c.Backend, TCP, SharedMemory)
 	if !path.IsAbs(c.KVSocket) || len(c.KVSocket) > maxSocketPath {
 		p.add("kvSocket is %q, it must be an absolute path of at most %d bytes", c.KVSocket, maxSocketPath)
 	}
@@ -154,7 +173,6 @@ func (c *Config) validateAgent(p *problems) {
 }
 
 func (c *Config) validateEngine(p *problems) {
-	oneOf(p, "backend", c.Backend, RDMA, XGMI)
 	if len(c.Routers) > maxRouters {
 		p.add("routers has %d entries, the limit is %d", len(c.Routers), maxRouters)
 		return
