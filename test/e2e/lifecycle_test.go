@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
+	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/test/cluster"
 )
 
@@ -144,6 +145,40 @@ var _ = Describe("A running pool", func() {
 			Expect(chat.Transfer).NotTo(BeEmpty())
 		}
 		p.quiet(ctx)
+	})
+
+	It("replaces a replica of several pods whole when one of them fails", func(ctx context.Context) {
+		namespace := newNamespace(ctx)
+		reference := unsplit(ctx, namespace, smallMLA)
+		two := kvlayout.Layout{TP: 2, DP: 2, DPLocal: 1}
+		p := setup{model: smallMLA, prefill: two, decode: two, backend: "TCP"}.start(ctx, namespace, "pool")
+		old, err := k8s.Pods(ctx, namespace, "pool", v1alpha1.RolePrefill)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(old).To(HaveLen(2))
+		for seed := range 6 { // over all pairs of ranks
+			prompt := words(seed, 200)
+			answer := p.ask(ctx, prompt, 4)
+			Expect(answer.Status).To(Equal(200), answer.Error)
+			Expect(answer.Text).To(Equal(reference(prompt, 4)))
+		}
+		ports, err := cluster.Ports(&old[1])
+		Expect(err).NotTo(HaveOccurred())
+		if response, err := k8s.Request(ctx, namespace, "pods/"+old[1].Name+":"+itoa(ports.HTTP), http.MethodPost, "/sim/kill", nil); err == nil {
+			_ = response.Body.Close()
+		}
+		for i := range old {
+			Expect(k8s.WaitGone(ctx, &old[i], goneWithin)).To(Succeed())
+		}
+		Expect(k8s.WaitReady(ctx, namespace, "pool", readyWithin)).To(Succeed())
+		again, err := k8s.Pods(ctx, namespace, "pool", v1alpha1.RolePrefill)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(again).To(HaveLen(2))
+		for _, pod := range again {
+			Expect(pod.Labels[v1alpha1.LabelAttempt]).To(Equal("1"))
+		}
+		prompt := words(9, 200)
+		Eventually(func(ctx context.Context) string { return p.ask(ctx, prompt, 4).Text }).
+			WithContext(ctx).WithTimeout(soon).Should(Equal(reference(prompt, 4)))
 	})
 
 	It("goes with everything that it made when it is deleted", func(ctx context.Context) {

@@ -63,6 +63,14 @@ func (s setup) block() int {
 	return s.blockSize
 }
 
+// on is the node of the i-th role; a replica of several pods goes where there is room.
+func (s setup) on(i int) string {
+	if s.prefill.DP > 1 || s.decode.DP > 1 {
+		return ""
+	}
+	return nodes[i]
+}
+
 // manifest is the pool as a user would write it, as JSON, which YAML includes.
 func (s setup) manifest(name string) string {
 	role := func(l kvlayout.Layout, args []string, node string) map[string]any {
@@ -70,11 +78,14 @@ func (s setup) manifest(name string) string {
 		if l.DCP > 1 {
 			layout["dcp"], layout["interleave"] = l.DCP, l.Interleave
 		}
+		if l.DP > 1 {
+			layout["dp"], layout["dpLocal"] = l.DP, l.DPLocal
+		}
 		out := map[string]any{"replicas": 1, "layout": layout}
 		if len(args) > 0 {
 			out["args"] = args
 		}
-		if s.backend == "TCP" {
+		if s.backend == "TCP" && node != "" {
 			out["template"] = map[string]any{"spec": map[string]any{"nodeSelector": map[string]string{"kubernetes.io/hostname": node}}}
 		}
 		return out
@@ -94,8 +105,8 @@ func (s setup) manifest(name string) string {
 			"model":    models,
 			"engine":   map[string]any{"type": "Simulator", "blockSize": s.block(), "kvCacheMemory": s.model.memory},
 			"transfer": map[string]any{"backend": s.backend, "transferTimeoutSeconds": 20, "deferTimeoutSeconds": 20, "receiveAbortTimeoutSeconds": 20, "drainTimeoutSeconds": 5},
-			"prefill":  role(s.prefill, s.prefillArgs, nodes[0]),
-			"decode":   role(s.decode, s.decodeArgs, nodes[1]),
+			"prefill":  role(s.prefill, s.prefillArgs, s.on(0)),
+			"decode":   role(s.decode, s.decodeArgs, s.on(1)),
 			"router":   map[string]any{"replicas": max(1, s.routers)},
 		},
 	})
