@@ -190,15 +190,18 @@ func (x *exchange) legError(l *leg, err error) *failure {
 }
 
 // engineError makes a failure of an answer that is not 200. What the client did
-// wrong it gets as the engine tells it.
+// wrong it gets as the engine tells it, without addresses of pods. A refusal by
+// prefill is the client's doing unless it is about what only the router sends: of
+// the fields that the router changes there, the others get their least value, and
+// what is wrong with that is wrong with the client's.
 func (x *exchange) engineError(l *leg, answer *http.Response) *failure {
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxError))
 	if err != nil {
 		return x.legError(l, err)
 	}
 	f := &failure{leg: l.role, status: answer.StatusCode, code: codeFailed, outcome: outcomeFailed}
-	if f.status >= 400 && f.status < 500 {
-		f.asIs = &verbatim{f.status, answer.Header, body}
+	if f.status >= 400 && f.status < 500 && (l.role == kvlayout.Decode || !aboutEdits(body)) {
+		f.asIs = &verbatim{f.status, answer.Header, []byte(masked(string(body), x.pair))}
 		f.outcome = outcomeRefused
 		f.text = "the engine refuses the request"
 		return f
@@ -219,6 +222,24 @@ func (x *exchange) engineError(l *leg, answer *http.Response) *failure {
 		f.text = fmt.Sprintf("the engine answers %d", answer.StatusCode)
 	}
 	return f
+}
+
+// aboutEdits says that an error is about a field of prefill's request whose value the
+// client's does not have: by its param, else by its message. A message may repeat
+// the whole request at its end, as the input that was refused.
+func aboutEdits(body []byte) bool {
+	text, _, _ := strings.Cut(messageOf(body), "'input'")
+	for _, path := range []string{"error.param", "param"} {
+		if v := gjson.GetBytes(body, path); v.Type == gjson.String && v.Str != "" {
+			text = v.Str
+		}
+	}
+	for _, name := range []string{"kv_transfer_params", "ignore_eos", "min_tokens"} {
+		if strings.Contains(text, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // count counts how a leg ended.

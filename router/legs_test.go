@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -28,7 +29,7 @@ func shapes() map[string]pair {
 		out := make([]Pod, n)
 		for i := range out {
 			out[i] = Pod{
-				Name: host, Index: i, Host: host + string(rune('1'+i)), HTTP: ports, Agent: ports + 1,
+				Name: fmt.Sprintf("pool-%d-%d", ports, i), Index: i, Host: host + string(rune('1'+i)), HTTP: ports, Agent: ports + 1,
 				Handshake: ports + 2, Notify: ports + 3, DPStart: i * perPod,
 			}
 		}
@@ -142,6 +143,7 @@ func TestAddressesAreConcealed(t *testing.T) {
 		"layer 3 row 17: 128 of 256 bytes":          "layer 3 row 17: 128 of 256 bytes",
 		"rule at 12:30:45":                          "rule at an address",
 		"tp 4, dcp 4: interleave 64":                "tp 4, dcp 4: interleave 64",
+		"engine of pool-20000-0 is full":            "engine of the prefill pod is full",
 		"bad \xff byte":                             "bad ? byte",
 	} {
 		if got := conceal(in, p); got != want {

@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 
 	"github.com/tidwall/gjson"
@@ -90,6 +91,13 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, text string) *
 		return &failure{status: http.StatusBadGateway, code: codeLost, text: "the prefill engine did not answer"}
 	}
 	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		told, err := io.ReadAll(io.LimitReader(answer.Body, maxError))
+		if err != nil {
+			return &failure{status: http.StatusBadGateway, code: codeLost, text: "the prefill engine's answer broke off"}
+		}
+		return &failure{asIs: &verbatim{answer.StatusCode, answer.Header, []byte(masked(string(told), p))}, status: answer.StatusCode}
+	}
 	passHeader(w.Header(), answer.Header)
 	out := newFlow(w, s.Idle)
 	defer out.end()

@@ -91,19 +91,26 @@ func (s *Server) askAgent(ctx context.Context, pod *Pod, transfer string) (reaso
 // least three groups, each with a port or without.
 var addresses = regexp.MustCompile(`\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b|\[[0-9A-Fa-f:.%]*:[0-9A-Fa-f:.%]*\](?::\d{1,5})?|\b(?:[0-9A-Fa-f]{1,4}:){2,7}(?::?[0-9A-Fa-f]{1,4}(?::[0-9A-Fa-f]{1,4})*)?`)
 
-// conceal puts roles in place of the addresses in a text that goes to a client.
-func conceal(text string, p pair) string {
-	text = strings.ToValidUTF8(text, "?")
+// masked puts roles in place of the names and addresses of pods, and says nothing of
+// other addresses. A JSON text stays one: addresses are in its strings only.
+func masked(text string, p pair) string {
 	for _, role := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
 		pods := p.of(role).instance.Pods
 		for i := range pods {
-			if len(pods[i].Host) > 3 {
-				known := regexp.MustCompile(`\[?\b` + regexp.QuoteMeta(pods[i].Host) + `\b\]?(?::\d{1,5}\b)?`)
-				text = known.ReplaceAllLiteralString(text, "the "+string(role)+" pod")
+			for _, name := range []string{pods[i].Host, pods[i].Control, pods[i].Name} {
+				if len(name) > 3 && strings.Contains(text, name) {
+					known := regexp.MustCompile(`\[?\b` + regexp.QuoteMeta(name) + `\b\]?(?::\d{1,5}\b)?`)
+					text = known.ReplaceAllLiteralString(text, "the "+string(role)+" pod")
+				}
 			}
 		}
 	}
-	text = addresses.ReplaceAllLiteralString(text, "an address")
+	return addresses.ReplaceAllLiteralString(text, "an address")
+}
+
+// conceal makes a short text for a client, without names and addresses of pods.
+func conceal(text string, p pair) string {
+	text = masked(strings.ToValidUTF8(text, "?"), p)
 	if len(text) > maxReasonText {
 		text = strings.ToValidUTF8(text[:maxReasonText], "") + "..."
 	}
