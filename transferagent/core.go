@@ -12,7 +12,6 @@ import (
 
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/moriio"
-	"github.com/pdpool/pdpool/transferagent/kvproto"
 	"github.com/pdpool/pdpool/transferagent/session"
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/zmtp"
@@ -135,28 +134,20 @@ func (l *loop) build(faults []string) (session.Machine, error) {
 	return session.NewDecode(cfg), nil
 }
 
-// count accounts for a transfer that ends with a notice to its scheduler.
-func (l *loop) count(n session.Notice) {
-	if n.Conn.Kind != kvproto.Scheduler {
-		return
-	}
-	outcome, id, rule := "", "", ""
-	switch m := n.Message.(type) {
-	case kvproto.Done:
-		outcome, id = "done", m.Transfer
-	case kvproto.Released:
-		outcome, id = "done", m.Transfer
-	case kvproto.Quiet:
-		outcome, id = "aborted", m.Transfer
-	case kvproto.Failed:
-		outcome, id, rule = "failed", m.Transfer, l.metrics.rules.bound(m.Rule)
-		l.log.Warn("transfer failed", "transfer", id, "rule", m.Rule, "text", m.Text)
+// count accounts for a transfer that has ended.
+func (l *loop) count(t session.Transfer) {
+	outcome, rule := "done", ""
+	switch {
+	case t.State != session.Broken:
+	case t.Rule == session.RuleAborted:
+		outcome = "aborted"
 	default:
-		return
+		outcome, rule = "failed", l.metrics.rules.bound(t.Rule)
+		l.log.Warn("transfer failed", "transfer", t.ID, "rule", t.Rule, "text", t.Text)
 	}
 	l.metrics.transfers.WithLabelValues(strings.ToLower(string(l.config.Mode)), outcome, rule).Inc()
 	received := int64(0)
-	for _, c := range l.mover.Received(id) {
+	for _, c := range l.mover.Received(t.ID) {
 		received += c.Bytes
 	}
 	l.metrics.bytes.WithLabelValues("received").Add(float64(received))
@@ -167,7 +158,7 @@ func (l *loop) inflight() float64 {
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
 	n := 0
-	if err := l.ask(ctx, func(context.Context) { n = len(l.machine.Transfers()) }); err != nil {
+	if err := l.ask(ctx, func(context.Context) { n = l.machine.Live() }); err != nil {
 		return -1
 	}
 	return float64(n)
@@ -205,8 +196,13 @@ func (h *coreHealth) ready(context.Context) error {
 // drain implements health. What the engine has taken on is still served.
 func (h *coreHealth) drain(ctx context.Context) error {
 	h.loop.draining.Store(true)
-	idle := make(chan struct{})
-	if err := h.loop.ask(ctx, func(context.Context) { h.loop.idle = append(h.loop.idle, idle) }); err != nil {
+	var idle <-chan struct{}
+	if err := h.loop.ask(ctx, func(context.Context) {
+		if h.loop.idle == nil {
+			h.loop.idle = make(chan struct{})
+		}
+		idle = h.loop.idle
+	}); err != nil {
 		return err
 	}
 	select {

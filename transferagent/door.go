@@ -27,7 +27,7 @@ const (
 )
 
 // door is what the loop knows of the engine's connections. Only turns touch it,
-// but for open and regions, which say to all whether the engine is complete.
+// but for open and metadata, which say to all whether the engine is complete.
 type door struct {
 	want   int // connections of a complete engine
 	slots  map[session.Conn]*slot
@@ -92,7 +92,6 @@ func clip(text string) string {
 
 // notice sends what the machine tells the engine.
 func (l *loop) notice(n session.Notice) {
-	l.count(n)
 	if s := l.door.slots[n.Conn]; s != nil && !s.gone {
 		s.send(n.Message)
 	}

@@ -105,6 +105,12 @@ func TestAbortIsAnsweredByQuiet(t *testing.T) {
 		expectFailed(t, w.client, r.id, session.RuleAborted)
 	}
 	p.prefill.fails(t, r.id, session.RuleAborted)
+	// Once more, when it has ended: answered, and counted no second time.
+	send(t, p.decode.sched, kvproto.Abort{Transfer: r.id})
+	expect(t, p.decode.sched, kvproto.Quiet{Transfer: r.id})
+	if _, metrics := p.decode.pod.get("/metrics"); !strings.Contains(metrics, `transfers_total{mode="write",outcome="aborted",rule=""} 1`) {
+		t.Error("one aborted transfer is not counted once")
+	}
 	p.serves(t, "tx-after", 2)
 }
 

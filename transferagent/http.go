@@ -22,7 +22,7 @@ const (
 	askWithin        = 2 * time.Second
 )
 
-// health is what the probes ask. Both return nil or the reason.
+// health is what the HTTP port asks. Probes and drain are answered by nil or the reason.
 type health interface {
 	alive() error
 	ready(ctx context.Context) error

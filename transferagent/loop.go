@@ -50,7 +50,7 @@ type loop struct {
 	peers   map[session.Peer]*peer
 	dialing int
 	posted  map[session.CopyID]time.Time
-	idle    []chan struct{} // closed when no transfer is live
+	idle    chan struct{} // closed when no transfer is live; nil while nobody waits for it
 }
 
 // do hands a turn to the loop. It waits while the inbox is full, and reports
@@ -134,10 +134,8 @@ func (l *loop) settle(ctx context.Context) {
 			break
 		}
 	}
-	if len(l.idle) > 0 && len(l.machine.Transfers()) == 0 {
-		for _, done := range l.idle {
-			close(done)
-		}
+	if l.idle != nil && l.machine.Live() == 0 {
+		close(l.idle)
 		l.idle = nil
 	}
 }
@@ -145,6 +143,9 @@ func (l *loop) settle(ctx context.Context) {
 // carryOut does what the machine wants, in the order of Ready, and reports
 // whether there was anything.
 func (l *loop) carryOut(ctx context.Context, r session.Ready) bool {
+	for _, t := range r.Ended {
+		l.count(t)
+	}
 	for _, n := range r.Notices {
 		l.notice(n)
 	}

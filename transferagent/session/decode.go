@@ -108,3 +108,6 @@ func (d *Decode) Transfers() []Transfer {
 	}
 	return views
 }
+
+// Live is the number of live transfers.
+func (d *Decode) Live() int { return len(d.transfers) }

@@ -13,9 +13,8 @@ func (d *Decode) abort(now time.Time, c Conn, m kvproto.Abort) error {
 	if err := d.checkMessage(c, m, m.Transfer); err != nil {
 		return err
 	}
-	if d.past.find(m.Transfer) != nil {
-		d.say(c, kvproto.Quiet(m))
-		return nil
+	if ended, err := d.abortEnded(c, m); ended {
+		return err
 	}
 	t := d.transfers[m.Transfer]
 	if t == nil {

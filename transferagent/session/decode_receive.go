@@ -87,7 +87,7 @@ func (d *Decode) refuseReceive(now time.Time, c Conn, m kvproto.Receive, from Pe
 		ID: m.Transfer, Role: kvlayout.Decode, State: Broken, Rule: r.failure.rule, Text: r.failure.text,
 		Tokens: m.Tokens, Started: now, Ended: now,
 	}
-	d.past.put(r)
+	d.remember(r)
 	d.failedEarly(r, c.DP)
 	d.send(from, d.releaseOf(m.Transfer, r.failure))
 	return nil
@@ -106,8 +106,8 @@ func (d *Decode) reach(now time.Time, t *decodeTransfer) {
 		}
 		return
 	}
-	if why := d.refusal(t.peer, known); why != nil {
-		t.fail(why)
+	if known.refused != nil {
+		t.fail(known.refused)
 		return
 	}
 	prefill := known.agent.Layout.Defaulted()

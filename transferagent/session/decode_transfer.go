@@ -125,7 +125,7 @@ func (d *Decode) end(now time.Time, t *decodeTransfer) {
 	case t.receive != nil:
 		d.sayScheduler(t.dp, t.lost, lastWord(t.id, why))
 	}
-	d.past.put(r)
+	d.remember(r)
 	delete(d.transfers, t.id)
 	d.alarms.drop(alarmKey{transfer: t.id})
 	if t.receive != nil {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/pdpool/pdpool/kvlayout"
@@ -120,13 +121,7 @@ func (c *Config) checkRanks(ranks []moriio.AgentRank) (map[rank]*memory, error) 
 }
 
 func compareConns(a, b Conn) int {
-	if a.DP != b.DP {
-		return a.DP - b.DP
-	}
-	if a.Kind != b.Kind {
-		return len(a.Kind) - len(b.Kind)
-	}
-	return a.TP - b.TP
+	return cmp.Or(cmp.Compare(a.DP, b.DP), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.TP, b.TP))
 }
 
 // down lists the connections of a data parallel rank that are not up.

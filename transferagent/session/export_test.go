@@ -38,3 +38,29 @@ func Leftovers(m Machine, withPeers bool) []string {
 	}
 	return left
 }
+
+// KeptRegions is how many regions of peers' memory a machine keeps.
+func KeptRegions(m Machine) int {
+	var shared *machine
+	switch m := m.(type) {
+	case *Prefill:
+		shared = &m.machine
+	case *Decode:
+		shared = &m.machine
+	}
+	n := 0
+	for _, s := range shared.peers {
+		if s.known == nil {
+			continue
+		}
+		for _, memory := range s.known.memory {
+			n += len(memory.regions)
+		}
+		if s.known.agent != nil {
+			for _, r := range s.known.agent.Ranks {
+				n += len(r.Regions)
+			}
+		}
+	}
+	return n
+}

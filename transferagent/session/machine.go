@@ -136,6 +136,27 @@ func (m *machine) failedEarly(r *record, dp int) {
 	m.say(scheduler, r.lastWord())
 }
 
+// abortEnded answers the abort of a transfer that has ended, after which no worker is
+// told of it any more. It reports false when the transfer has not ended.
+func (m *machine) abortEnded(c Conn, abort kvproto.Abort) (bool, error) {
+	r := m.past.find(abort.Transfer)
+	switch {
+	case r == nil:
+		return false, nil
+	case r.dp >= 0 && r.dp != c.DP:
+		return true, wrongf(WrongRank, "transfer %q belonged to dp %d, not to dp %d", abort.Transfer, r.dp, c.DP)
+	}
+	r.settled = true
+	m.say(c, kvproto.Quiet(abort))
+	return true, nil
+}
+
+// remember keeps what became of a transfer and tells its end, once.
+func (m *machine) remember(r *record) {
+	m.past.put(r)
+	m.out.Ended = append(m.out.Ended, r.view)
+}
+
 // lastWord is what workers are told of an ended transfer.
 func (r *record) lastWord() kvproto.Message { return lastWord(r.view.ID, r.failure) }
 

@@ -190,3 +190,44 @@ func TestEngineReadyIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// TestMetadataIsKeptAsFarAsItServes: of a peer that is refused nothing but why, and
+// ranks and regions beyond its layout and the model are refused.
+func TestMetadataIsKeptAsFarAsItServes(t *testing.T) {
+	p, d := fanIn()
+	for _, c := range []struct {
+		rule   string
+		kept   int // at prefill
+		change func(*moriio.Agent)
+	}{
+		{"", 1, func(*moriio.Agent) {}},
+		{session.RulePairing, 0, func(a *moriio.Agent) { a.Pairing = "other" }},
+		{session.RulePeerRanks, 0, func(a *moriio.Agent) { a.Ranks = append(a.Ranks, a.Ranks[0]) }},
+		{session.RuleRegions, 0, func(a *moriio.Agent) {
+			a.Ranks[0].Regions = append(a.Ranks[0].Regions, a.Ranks[0].Regions...)
+		}},
+		{session.RuleRegions, 0, func(a *moriio.Agent) { a.Ranks[0].Regions = nil }},
+	} {
+		m := up(t, p, nil)
+		step(t, m, session.EngineMessage{Conn: scheduler(0), Message: kvproto.Hold{Transfer: "a", Blocks: []int32{1}, Tokens: 4}})
+		step(t, m, session.PeerMessage{Message: &moriio.RemoteBlocks{Transfer: "a", Blocks: []int32{2}, PDPool: &moriio.Allocation{
+			Epoch: 21, PeerEpoch: 11, Host: "d", Handshake: 1, Notify: 2, Tokens: 4,
+		}}})
+		said := d.metadata(1)
+		c.change(said.PDPool)
+		step(t, m, session.Handshaken{Peer: d.peer(), Metadata: said})
+		if v, _ := m.Transfer("a"); v.Rule != c.rule || session.KeptRegions(m) != c.kept {
+			t.Errorf("prefill ends by %q, not %q, and keeps %d regions, not %d", v.Rule, c.rule, session.KeptRegions(m), c.kept)
+		}
+		m = up(t, d, nil)
+		step(t, m, session.EngineMessage{Conn: scheduler(0), Message: kvproto.Receive{
+			Transfer: "a", Blocks: []int32{1}, Tokens: 4, Peer: kvproto.Peer{Host: "p", Handshake: 1, Notify: 2},
+		}})
+		said = p.metadata(1)
+		c.change(said.PDPool)
+		step(t, m, session.Handshaken{Peer: p.peer(), Metadata: said})
+		if v, _ := m.Transfer("a"); v.Rule != c.rule || session.KeptRegions(m) != 0 {
+			t.Errorf("decode ends by %q, not %q, and keeps %d regions", v.Rule, c.rule, session.KeptRegions(m))
+		}
+	}
+}

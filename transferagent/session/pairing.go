@@ -10,8 +10,8 @@ import (
 
 // refusal is why this pod does not pair with a peer, nil when it does. Both sides
 // decide by the same rules.
-func (m *machine) refusal(at Peer, d *metadata) *ending {
-	self, peer := &m.cfg.Self, d.agent
+func (m *machine) refusal(at Peer, peer *moriio.Agent) *ending {
+	self := &m.cfg.Self
 	if peer == nil {
 		return endingf(RulePeerKind, "%s is no PDPool transfer agent", at)
 	}
@@ -29,7 +29,25 @@ func (m *machine) refusal(at Peer, d *metadata) *ending {
 	if self.Role == kvlayout.Decode {
 		prefill, decode = peer, self
 	}
-	return m.incompatible(prefill, decode)
+	if why := m.incompatible(prefill, decode); why != nil {
+		return why
+	}
+	return m.misshapen(at, peer)
+}
+
+// misshapen refuses ranks that the peer's own layout does not have, or whose memory
+// is not one region per layer of the model: as many as that are kept, and no more.
+func (m *machine) misshapen(at Peer, peer *moriio.Agent) *ending {
+	layout := peer.Layout.Defaulted()
+	if most := layout.DPLocal * layout.TP; len(peer.Ranks) > most {
+		return endingf(RulePeerRanks, "%s names %d ranks, its layout has %d", at, len(peer.Ranks), most)
+	}
+	for _, r := range peer.Ranks {
+		if n := len(r.Regions); n != m.cfg.Geometry.Layers {
+			return endingf(RuleRegions, "%s has %d regions at dp %d tp %d, the model has %d layers", at, n, r.DP, r.TP, m.cfg.Geometry.Layers)
+		}
+	}
+	return nil
 }
 
 func (m *machine) incompatible(prefill, decode *moriio.Agent) *ending {

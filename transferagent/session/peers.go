@@ -5,24 +5,35 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/moriio"
 )
 
-// metadata is what a peer said of itself in a handshake. It is never changed.
+// metadata is what is kept of a peer's answer to a handshake: of a peer that this
+// pod does not pair with only why. It is never changed.
 type metadata struct {
-	agent  *moriio.Agent // nil: no PDPool agent
-	epoch  uint64
-	memory map[rank]*memory
+	epoch   uint64
+	refused *ending
+	agent   *moriio.Agent    // without its ranks; nil when refused
+	memory  map[rank]*memory // of decode's ranks, at prefill, which writes there
 }
 
-func newMetadata(m *moriio.Metadata) *metadata {
-	d := &metadata{agent: m.PDPool, memory: map[rank]*memory{}}
-	if m.PDPool == nil {
+func (m *machine) learn(at Peer, said *moriio.Metadata) *metadata {
+	d := &metadata{}
+	if said.PDPool != nil {
+		d.epoch = said.PDPool.Epoch
+	}
+	if d.refused = m.refusal(at, said.PDPool); d.refused != nil {
 		return d
 	}
-	d.epoch = m.PDPool.Epoch
-	for _, r := range m.PDPool.Ranks {
-		d.memory[rank{r.DP, r.TP}] = newMemory(r)
+	agent := *said.PDPool
+	agent.Ranks = nil
+	d.agent = &agent
+	if m.cfg.Self.Role == kvlayout.Prefill {
+		d.memory = make(map[rank]*memory, len(said.PDPool.Ranks))
+		for _, r := range said.PDPool.Ranks {
+			d.memory[rank{r.DP, r.TP}] = newMemory(r)
+		}
 	}
 	return d
 }
@@ -165,7 +176,7 @@ func (m *machine) answered(now time.Time, ev Handshaken) (waiting []waiter, ende
 		return waiting, 0, false, nil
 	}
 	before := s.known
-	s.known, s.stale, s.failures, s.retryAt, s.lastErr = newMetadata(ev.Metadata), false, 0, time.Time{}, ""
+	s.known, s.stale, s.failures, s.retryAt, s.lastErr = m.learn(ev.Peer, ev.Metadata), false, 0, time.Time{}, ""
 	if before != nil && before.epoch != s.known.epoch {
 		return waiting, before.epoch, true, nil
 	}

@@ -126,3 +126,6 @@ func (p *Prefill) Transfers() []Transfer {
 	}
 	return views
 }
+
+// Live is the number of live transfers.
+func (p *Prefill) Live() int { return len(p.transfers) }

@@ -12,9 +12,8 @@ func (p *Prefill) abort(now time.Time, c Conn, m kvproto.Abort) error {
 	if err := p.checkMessage(c, kvproto.Scheduler, m, m.Transfer); err != nil {
 		return err
 	}
-	if p.past.find(m.Transfer) != nil {
-		p.say(c, kvproto.Quiet(m))
-		return nil
+	if ended, err := p.abortEnded(c, m); ended {
+		return err
 	}
 	t := p.transfers[m.Transfer]
 	if t == nil {

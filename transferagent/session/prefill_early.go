@@ -93,7 +93,7 @@ func (p *Prefill) endEarly(now time.Time, id string, e *earlyAsk, why *ending) {
 	if why.rule == RuleReleased {
 		r.view.State = Ended
 	}
-	p.past.put(r)
+	p.remember(r)
 }
 
 // refuse sends decode a write_failed for all ranks.

@@ -17,8 +17,8 @@ func (p *Prefill) reach(now time.Time, t *prefillTransfer) {
 		p.await(now, t)
 		return
 	}
-	if why := p.refusal(t.target.peer, d); why != nil {
-		t.fail(why)
+	if d.refused != nil {
+		t.fail(d.refused)
 		return
 	}
 	p.bind(now, t, d)

@@ -57,7 +57,7 @@ func (p *Prefill) refuseHold(now time.Time, c Conn, m kvproto.Hold, err error) e
 		p.refuse(early.target, m.Transfer, r.failure)
 		r.peerTold = early.target != nil
 	}
-	p.past.put(r)
+	p.remember(r)
 	p.failedEarly(r, c.DP)
 	return nil
 }

@@ -34,10 +34,10 @@ func (p *Prefill) resume(now time.Time, t *prefillTransfer, ev Handshaken, joine
 	switch {
 	case ev.Err != nil || ev.Metadata == nil:
 		t.fail(p.handshakeFailed(ev.Peer))
-	case s.known.epoch != t.target.epoch && !joined && s.known.agent != nil:
+	case s.known.refused != nil:
+		t.fail(s.known.refused)
+	case s.known.epoch != t.target.epoch && !joined:
 		t.fail(endingf(RulePeerRestarted, "decode's agent at %s has restarted: the blocks are of epoch %d, it has %d", ev.Peer, t.target.epoch, s.known.epoch))
-	case s.known.agent == nil:
-		t.fail(p.refusal(ev.Peer, s.known))
 	}
 	p.advance(now, t)
 }

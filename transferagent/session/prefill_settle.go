@@ -131,7 +131,7 @@ func (p *Prefill) nextWait(t *prefillTransfer) (rule string, at time.Time) {
 	case t.target == nil && t.hold != nil:
 		// From the hold on: before, no block was kept.
 		return RuleDeferDeadline, t.heldAt.Add(limits.Defer)
-	case !t.firstCopy.IsZero():
+	case t.inflight > 0:
 		return RuleTransferDeadline, later(t.firstCopy, t.lastSave).Add(limits.Transfer)
 	}
 	// The own engine has to go on. Its queue may be long, so the bound is what

@@ -187,7 +187,7 @@ func (p *Prefill) end(now time.Time, t *prefillTransfer) {
 		p.sayScheduler(t.dp, t.lost, lastWord(t.id, why))
 	}
 	r.peerTold = t.target != nil
-	p.past.put(r)
+	p.remember(r)
 	delete(p.transfers, t.id)
 	p.alarms.drop(alarmKey{transfer: t.id})
 	if t.target != nil {

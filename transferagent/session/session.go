@@ -30,6 +30,8 @@ type Machine interface {
 	Transfer(id string) (Transfer, bool)
 	// Transfers lists the live ones.
 	Transfers() []Transfer
+	// Live is the number of them.
+	Live() int
 }
 
 // Config is what a machine knows of its own pod.
@@ -59,8 +61,8 @@ type Timeouts struct {
 	// Silent runs from the first message of decode on a transfer, until prefill's
 	// own engine names it.
 	Silent time.Duration
-	// Transfer runs from the last layer that prefill's engine has handed over, once
-	// a copy was posted: it measures the copies, not the engine.
+	// Transfer runs from the last layer that prefill's engine has handed over, while
+	// copies are in flight: it measures the copies, not the engine.
 	Transfer time.Duration
 	// ReceiveAbort runs from the remote_blocks that decode has sent. Waits for the
 	// own engine end after Defer and ReceiveAbort together (prefill-silent,
@@ -146,6 +148,7 @@ func (Tick) isEvent()          {}
 
 // Ready is what the loop has to do, in this order.
 type Ready struct {
+	Ended    []Transfer // each transfer once, when it has ended
 	Notices  []Notice
 	Messages []Outgoing
 	Dials    []Peer // handshakes to start; each is answered by Handshaken

@@ -38,6 +38,22 @@ func (s *sim) checkEnd() {
 	}
 }
 
+// checkEnded: the end of a transfer is told once, when it is not live any more.
+func (s *sim) checkEnded(a *agent, ended []session.Transfer) {
+	for _, t := range ended {
+		if _, twice := a.ended[t.ID]; twice {
+			s.violation("%s: the end of %s is told twice", a.shape.host, t.ID)
+		}
+		a.ended[t.ID] = struct{}{}
+		if now, ok := a.machine.Transfer(t.ID); !ok || t.Ended.IsZero() || now.State != t.State || (t.State != session.Ended && t.State != session.Broken) {
+			s.violation("%s: the end of %s is told as %+v, the transfer is %+v", a.shape.host, t.ID, t, now)
+		}
+	}
+	if n := len(a.machine.Transfers()); a.machine.Live() != n {
+		s.violation("%s: %d of %d live transfers are counted", a.shape.host, a.machine.Live(), n)
+	}
+}
+
 // wire and unwire take messages through MoRIIO's encoding, so that nothing is sent
 // that a peer would refuse to read.
 func wire(message any) []byte {

@@ -95,6 +95,7 @@ type agent struct {
 	memory  map[uint32][]byte
 	nextMem uint32
 	engine  *engine
+	ended   map[string]struct{} // told to have ended
 }
 
 func newSim(seed uint64) *sim {
@@ -147,7 +148,7 @@ func (s *sim) boot(a *agent) {
 	a.machine = newMachine(cfg, a.shape.role)
 	a.dials, a.orders, a.strays, a.revokes = nil, nil, nil, nil
 	a.refused, a.barred = map[string]struct{}{}, map[string]struct{}{}
-	a.memory = map[uint32][]byte{}
+	a.memory, a.ended = map[uint32][]byte{}, map[string]struct{}{}
 	a.engine = newEngine(a.shape)
 	s.engineUp(a)
 }
@@ -186,6 +187,7 @@ func (s *sim) step(a *agent, ev session.Event) {
 		}
 	}
 	r := a.machine.Ready()
+	s.checkEnded(a, r.Ended)
 	for _, n := range r.Notices {
 		s.logf("%s > %s %s", a.shape.host, connText(n.Conn), noticeText(n.Message))
 		s.notice(a, n)
