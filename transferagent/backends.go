@@ -11,26 +11,28 @@ import (
 
 // openMover opens the mover that the configuration names, and tells its name to
 // peers.
-func openMover(o Options) (transport.Mover, string, error) {
+func openMover(o Options, m *metrics) (transport.Mover, string, error) {
 	ip := o.PodIP.Unmap().String()
+	dropped := func(reason string) { m.drop(portData, reason) }
 	switch {
 	case o.Mover != nil:
 		return o.Mover, "mem", nil
 	case o.Config.Backend == agentconfig.TCP:
-		m, err := tcp.New(endpoint(ip, o.Config.Ports.Data), tcp.Options{})
+		mover, err := tcp.New(endpoint(ip, o.Config.Ports.Data), tcp.Options{Count: dropped})
 		if err != nil {
 			return nil, "", fmt.Errorf("data port %d: %w", o.Config.Ports.Data, err)
 		}
-		return m, "tcp", nil
+		return mover, "tcp", nil
 	case o.Config.Backend == agentconfig.SharedMemory:
 		// The address is short and no other pod's; the port tells pods of the host's network apart.
-		m, err := shm.New(o.Config.SharedDir, fmt.Sprintf("%s-%d", ip, o.Config.Ports.Agent), shm.Options{
+		mover, err := shm.New(o.Config.SharedDir, fmt.Sprintf("%s-%d", ip, o.Config.Ports.Agent), shm.Options{
+			Count:   dropped,
 			OnStuck: func(err error) { o.Log.Error("a writer was cut off, its last piece may still land", "error", err) },
 		})
 		if err != nil {
 			return nil, "", fmt.Errorf("shared directory %s: %w", o.Config.SharedDir, err)
 		}
-		return m, "shm", nil
+		return mover, "shm", nil
 	}
 	return nil, "", fmt.Errorf("backend %q: the agent moves bytes by %s or %s", o.Config.Backend, agentconfig.TCP, agentconfig.SharedMemory)
 }

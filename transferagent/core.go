@@ -52,7 +52,7 @@ const handshakeWithin = 10 * time.Second
 // agentCore binds what an agent needs that moves the bytes itself.
 func (a *Agent) agentCore(ctx context.Context, o Options, m *metrics) (health, error) {
 	own := o.PodIP.Unmap()
-	mover, name, err := openMover(o) //nolint:contextcheck // it lives until Close, not until ctx ends
+	mover, name, err := openMover(o, m) //nolint:contextcheck // it lives until Close, not until ctx ends
 	if err != nil {
 		return nil, err
 	}

@@ -17,14 +17,20 @@ const (
 	portHandshake = "handshake"
 	portNotify    = "notify"
 	portPing      = "ping"
+	portData      = "data"
 )
 
 // Bounds of what the control ports take.
 const (
-	maxRequest   = 64 << 10 // bytes of a handshake's request or of a registration
-	maxNotify    = 4 << 20  // bytes of a notification; a quarter of a million block ids
-	listenAgain  = 50 * time.Millisecond
+	maxRequest  = 64 << 10 // bytes of a handshake's request or of a registration
+	maxBlockID  = 5        // bytes of a block id, as MessagePack
+	maxNotify   = maxBlockID*moriio.MaxBlocks + 64<<10
+	listenAgain = 50 * time.Millisecond
+
 	controlConns = 2048
+	// hostConns are those of one host: an agent needs one, and one more while it
+	// connects anew.
+	hostConns = 16
 )
 
 // takeNotify serves one message of the notify port. What is malformed is counted
@@ -45,7 +51,7 @@ func (l *loop) takeNotify(_ *zmtp.Peer, frames [][]byte) {
 // controlOptions are the limits of a control port.
 func controlOptions(m *metrics, port string, maxFrame int) zmtp.Options {
 	return zmtp.Options{
-		MaxFrame: maxFrame, MaxConnections: controlConns, MaxPerHost: controlConns / 2,
+		MaxFrame: maxFrame, MaxConnections: controlConns, MaxPerHost: hostConns,
 		Count: func(reason string) {
 			switch reason {
 			case zmtp.Closed, zmtp.Probe, zmtp.Shutdown:

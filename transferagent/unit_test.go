@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/moriio"
 	"github.com/pdpool/pdpool/transferagent/agentconfig"
 	"github.com/pdpool/pdpool/transferagent/kvproto"
 	"github.com/pdpool/pdpool/transferagent/session"
@@ -263,4 +265,40 @@ func TestCappedListenerTurnsAwayAndRecovers(t *testing.T) {
 	for c := range accepted {
 		t.Errorf("one more connection from %s", c.RemoteAddr())
 	}
+}
+
+func TestTheLongestNotificationIsTaken(t *testing.T) {
+	m := moriio.RemoteBlocks{
+		RequestID: strings.Repeat("x", moriio.MaxString), Transfer: strings.Repeat("x", moriio.MaxString),
+		Blocks: make([]int32, moriio.MaxBlocks), DecodeRank: math.MaxInt32,
+		PDPool: &moriio.Allocation{Epoch: math.MaxUint64, Host: strings.Repeat("x", moriio.MaxString), Handshake: 1, Notify: 1},
+	}
+	for i := range m.Blocks {
+		m.Blocks[i] = math.MaxInt32
+	}
+	b := m.Append(nil)
+	if len(b) > maxNotify {
+		t.Fatalf("%d bytes, the port takes %d", len(b), maxNotify)
+	}
+	if _, err := moriio.ParseNotify(b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStrangersOnTheDataPortAreCounted(t *testing.T) {
+	pod := startPod(t, podConfig(t, kvlayout.Decode, latent, dealt), nil)
+	c, err := net.Dial("tcp", endpoint(pod.ip, pod.cfg.Ports.Data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if _, err := c.Write(make([]byte, 4096)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if _, metrics := pod.get("/metrics"); !strings.Contains(metrics, `dropped_messages_total{port="data",reason=`) {
+			return errors.New("nothing is counted")
+		}
+		return nil
+	})
 }
