@@ -3,7 +3,6 @@ package enginesim
 import (
 	"net"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 
@@ -36,19 +35,8 @@ type side struct {
 	memory   map[int][]byte
 	regions  map[int][]kvproto.Region
 	ready    map[int]bool // workers whose regions are complete
+	greeted  int          // connections since the start
 	refuse   string       // rule with which to refuse a hello
-}
-
-// flow is one transfer.
-type flow struct {
-	id      string
-	hold    *kvproto.Hold
-	receive *kvproto.Receive
-	saves   map[int]int // layers by writer
-	sealed  map[int]bool
-	copied  map[int]bool // by writer
-	over    bool
-	failed  *kvproto.Failed // told to each side once it has said Hold or Receive
 }
 
 func newFabric(t *testing.T) *fabric {
@@ -167,6 +155,10 @@ func (s *side) greet(c *kvconn.Conn, h kvproto.Hello, who int) bool {
 		_ = c.Write(kvproto.Refused{Rule: s.refuse, Text: "not this one"}, nil)
 		return false
 	}
+	if s.conns[who] != nil {
+		s.f.lose(s, who)
+	}
+	s.greeted++
 	s.conns[who] = c
 	s.regions[who] = nil
 	s.faults = h.Faults
@@ -174,17 +166,27 @@ func (s *side) greet(c *kvconn.Conn, h kvproto.Hello, who int) bool {
 	return c.Write(kvproto.Welcome{Epoch: s.epoch}, nil) == nil
 }
 
-// lost is what happens to transfers when an engine's connection has ended.
+// lost is what happens to transfers when an engine's connection has ended: without
+// a worker of prefill they go on with the others, without another they end.
 func (f *fabric) lost(s *side, c *kvconn.Conn, who int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if s.conns[who] != c {
-		return // of an incarnation before
+	if s.conns[who] == c {
+		f.lose(s, who)
 	}
+}
+
+func (f *fabric) lose(s *side, who int) {
 	delete(s.conns, who)
 	delete(s.ready, who)
 	for _, t := range f.flows {
-		f.fail(t, "engine-gone", "a connection of the engine was lost")
+		switch {
+		case s != f.prefill || who < 0:
+			f.fail(t, "engine-gone", "a connection of the engine was lost")
+		case t.begun:
+			t.lost[who] = true
+			f.advance(t)
+		}
 	}
 }
 
@@ -193,6 +195,9 @@ func (f *fabric) take(s *side, who int, m kvproto.Message) {
 	defer f.mu.Unlock()
 	if who < 0 {
 		f.seen = append(f.seen, m)
+	}
+	if id := named(m); id != "" && s == f.prefill {
+		f.begin(f.flow(id))
 	}
 	switch m := m.(type) {
 	case kvproto.Region:
@@ -232,15 +237,6 @@ func (f *fabric) take(s *side, who int, m kvproto.Message) {
 	}
 }
 
-func (f *fabric) flow(id string) *flow {
-	t := f.flows[id]
-	if t == nil {
-		t = &flow{id: id, saves: map[int]int{}, sealed: map[int]bool{}, copied: map[int]bool{}}
-		f.flows[id] = t
-	}
-	return t
-}
-
 func (s *side) tell(who int, m kvproto.Message) {
 	if c := s.conns[who]; c != nil {
 		_ = c.Write(m, nil)
@@ -251,133 +247,4 @@ func (s *side) tellAll(m kvproto.Message) {
 	for who := -1; who < s.layout.TP; who++ {
 		s.tell(who, m)
 	}
-}
-
-// fail ends a flow badly on both sides.
-func (f *fabric) fail(t *flow, rule, text string) {
-	if t.over {
-		return
-	}
-	t.over = true
-	t.failed = &kvproto.Failed{Transfer: t.id, Rule: rule, Text: text}
-	if t.hold != nil {
-		f.prefill.tellAll(*t.failed)
-	}
-	if t.receive != nil {
-		f.decode.tellAll(*t.failed)
-	}
-}
-
-// advance copies what is there, and ends the flow when all is.
-func (f *fabric) advance(t *flow) {
-	ready := len(f.prefill.ready) == f.prefill.layout.TP && len(f.decode.ready) == f.decode.layout.TP
-	if !ready || t.over || f.frozen || t.hold == nil || t.receive == nil {
-		return
-	}
-	writers := f.writers()
-	for w := range f.prefill.layout.TP {
-		if t.sealed[w] && !t.copied[w] {
-			t.copied[w] = true
-			f.copyAll(t, w, writers)
-		}
-	}
-	if !f.complete(t, writers) {
-		return
-	}
-	t.over = true
-	f.decode.tellAll(kvproto.Done{Transfer: t.id})
-	f.prefill.tellAll(kvproto.Done{Transfer: t.id})
-	f.prefill.tell(-1, kvproto.Released{Transfer: t.id})
-}
-
-// complete says whether all writers of all readers have written.
-func (f *fabric) complete(t *flow, writers map[int][]int) bool {
-	early := slices.Contains(f.decode.faults, "first-writer-ends")
-	for _, list := range writers {
-		for i, w := range list {
-			if !t.copied[w] && (!early || i == 0) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// copyAll moves what a writer has for all its readers.
-func (f *fabric) copyAll(t *flow, w int, writers map[int][]int) {
-	for reader := range f.decode.layout.TP {
-		if slices.Contains(writers[reader], w) && !slices.Contains(f.prefill.faults, "copies-off") {
-			f.copy(t, w, reader, writers[reader])
-		}
-	}
-}
-
-// writers lists the prefill ranks that have what a decode rank keeps, one per
-// head.
-func (f *fabric) writers() map[int][]int {
-	out := map[int][]int{}
-	for reader := range f.decode.layout.TP {
-		for _, head := range f.decode.heads(reader) {
-			w := f.writer(reader, head)
-			if !slices.Contains(out[reader], w) {
-				out[reader] = append(out[reader], w)
-			}
-		}
-	}
-	return out
-}
-
-func (f *fabric) writer(reader, head int) int {
-	var able []int
-	for w := range f.prefill.layout.TP {
-		if slices.Contains(f.prefill.heads(w), head) && (f.prefill.layout.DCP == 1 || f.prefill.layout.dcpRank(w) == f.decode.layout.dcpRank(reader)) {
-			able = append(able, w)
-		}
-	}
-	return able[reader%len(able)]
-}
-
-func (s *side) heads(tp int) []int {
-	var out []int
-	r := s.regions[tp][0]
-	for h := r.HeadFirst; h < r.HeadFirst+r.HeadCount; h++ {
-		out = append(out, h)
-	}
-	return out
-}
-
-// copy moves all rows that a writer has for a reader.
-func (f *fabric) copy(t *flow, writer, reader int, writers []int) {
-	p, d := f.prefill, f.decode
-	whole := p.layout.Block * p.layout.DCP
-	tokens := (t.hold.Tokens + whole - 1) / whole * whole
-	from, to := deal(p.layout, tokens), deal(d.layout, tokens)
-	want := d.layout.dcpRank(reader)
-	if slices.Contains(p.faults, "interleave-off") {
-		want = (want + d.layout.DCP - 1) % d.layout.DCP
-	}
-	target := d.memory[reader]
-	if slices.Contains(p.faults, "all-to-rank-0") {
-		target = d.memory[0]
-	}
-	for layer := range p.regions[writer] {
-		src, dst := p.regions[writer][layer], d.regions[reader][layer]
-		for _, head := range d.heads(reader) {
-			if f.writer(reader, head) != writer || !slices.Contains(writers, writer) {
-				continue
-			}
-			for pos := range tokens {
-				if to[pos].rank != want {
-					continue
-				}
-				a := offset(src, t.hold.Blocks[from[pos].block], head, from[pos].slot)
-				b := offset(dst, t.receive.Blocks[to[pos].block], head, to[pos].slot)
-				copy(target[b:b+dst.RowBytes], p.memory[writer][a:a+src.RowBytes])
-			}
-		}
-	}
-}
-
-func offset(r kvproto.Region, block int32, head, at int) int64 {
-	return r.Offset + int64(block)*r.BlockStride + int64(head-r.HeadFirst)*r.HeadStride + int64(at)*r.TokenStride
 }

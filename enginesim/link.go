@@ -14,16 +14,18 @@ import (
 
 // link is one registration of a group at the agent: its scheduler connection and
 // one connection per worker. It ends with the first connection that ends, and all
-// its transfers with it.
+// its transfers with it. Only a worker that a fault kills ends alone: its link
+// begins no transfer any more and ends with the last one that it has.
 type link struct {
 	scheduler *kvclient.Client
 	workers   []*kvclient.Client
 
 	mu        sync.Mutex
 	transfers map[string]*transfer
-	dead      map[int]bool // workers killed by a fault: the others go on while transfers live
-	lost      error        // set before gone is closed
-	gone      chan struct{}
+	// dead are workers that a fault has killed: the others go on while transfers live.
+	dead map[*kvclient.Client]struct{}
+	lost error // set before gone is closed
+	gone chan struct{}
 }
 
 // sendWithin is how long a full queue may stay full.
@@ -35,7 +37,7 @@ var errDuplicate = errors.New("a transfer of this id is under way")
 
 // open connects a group and hands its memory over.
 func (g *group) open(ctx context.Context) (_ *link, err error) {
-	l := &link{transfers: map[string]*transfer{}, dead: map[int]bool{}, gone: make(chan struct{})}
+	l := &link{transfers: map[string]*transfer{}, dead: map[*kvclient.Client]struct{}{}, gone: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			l.close()
@@ -79,7 +81,8 @@ func (g *group) handOver(l *link, w *kvclient.Client, r *rank) error {
 }
 
 // send queues a message. The agent reads fast; one that lets a queue stay full is
-// given up. An error other than that m breaks a limit ends the link.
+// given up. An error other than that m breaks a limit ends the link. What a killed
+// worker says is lost.
 func (l *link) send(c *kvclient.Client, m kvproto.Message) error {
 	select {
 	case <-l.gone:
@@ -88,9 +91,13 @@ func (l *link) send(c *kvclient.Client, m kvproto.Message) error {
 	}
 	err := l.queue(c, m)
 	var limit *kvproto.Error
-	if err != nil && !errors.As(err, &limit) {
-		l.drop(err)
+	switch {
+	case err == nil || errors.As(err, &limit):
+		return err
+	case l.isDead(c):
+		return nil
 	}
+	l.drop(err)
 	return err
 }
 
@@ -149,6 +156,9 @@ func (l *link) begin(id string, decode bool, fail context.CancelCauseFunc) (*tra
 	if l.lost != nil {
 		return nil, errors.Join(errNotRegistered, l.lost)
 	}
+	if len(l.dead) > 0 {
+		return nil, errors.Join(errNotRegistered, errKilled)
+	}
 	if l.transfers[id] != nil {
 		return nil, fmt.Errorf("%.64q: %w", id, errDuplicate)
 	}
@@ -196,7 +206,7 @@ func (l *link) listen(g *group, c *kvclient.Client, tp int) {
 			l.forget(t)
 		}
 	}
-	if !l.isDead(tp) {
+	if !l.isDead(c) {
 		l.drop(fmt.Errorf("agent: %w", c.Err()))
 	}
 }
@@ -216,16 +226,18 @@ func (l *link) forget(t *transfer) {
 // kill is what a fault does to a worker: its connection ends, and what it would
 // say later is lost.
 func (l *link) kill(tp int) {
+	c := l.workers[tp]
 	l.mu.Lock()
-	l.dead[tp] = true
+	l.dead[c] = struct{}{}
 	l.mu.Unlock()
-	_ = l.workers[tp].Close()
+	_ = c.Close()
 }
 
-func (l *link) isDead(tp int) bool {
+func (l *link) isDead(c *kvclient.Client) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.dead[tp]
+	_, dead := l.dead[c]
+	return dead
 }
 
 // refused counts what the agent didn't take. What it says of the registration

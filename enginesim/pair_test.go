@@ -2,6 +2,7 @@ package enginesim
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -122,6 +123,32 @@ func TestFaults(t *testing.T) {
 			until(t, func() bool { s := x.d.State().Groups[0]; return s.Live == 0 && s.FreeBlocks == s.Blocks })
 		})
 	}
+}
+
+// A killed worker dies alone: the others write theirs, and only then the engine
+// registers anew, all of it.
+func TestKilledWriter(t *testing.T) {
+	x := startPair(t, shardedJSON, []string{"-tp", "4", "--sim-fault", "kill-writer:rank=2,layer=0"}, []string{"-tp", "4"})
+	for i := range 2 {
+		until(t, func() bool {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			return x.prefill.greeted == 5*(i+1) && len(x.prefill.ready) == 4 && x.p.ready() == nil
+		})
+		if _, d := x.ask(t, words(100, i), 4); d.Error.Rule != "engine-gone" {
+			t.Errorf("decode answers %s", d.raw)
+		}
+		x.mu.Lock()
+		f := x.flows[fmt.Sprintf("tx-%d", i+1)]
+		for w := range 4 {
+			if f.copied[w] == (w == 2) {
+				t.Errorf("request %d: writer %d has copied: %t", i, w, f.copied[w])
+			}
+		}
+		x.mu.Unlock()
+	}
+	sound(t, x.p)
+	sound(t, x.d)
 }
 
 // The rule and the sentence of the agent reach the client.

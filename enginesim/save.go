@@ -12,14 +12,19 @@ func (g *group) save(t *transfer, layer int) error {
 		if g.cfg.faults.own.Delay(tp) > 0 {
 			continue // seal tells all of it later
 		}
-		if g.cfg.faults.own.Kills(tp, layer) {
-			t.link.kill(tp)
-		}
-		if err := t.sendWorker(tp, kvproto.Save{Transfer: t.id, Layer: layer}); err != nil {
+		if err := g.saveOne(t, tp, layer); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// saveOne tells it on one worker's connection, unless the worker dies of it.
+func (g *group) saveOne(t *transfer, tp, layer int) error {
+	if g.cfg.faults.own.Kills(tp, layer) {
+		t.link.kill(tp)
+	}
+	return t.sendWorker(tp, kvproto.Save{Transfer: t.id, Layer: layer})
 }
 
 // seal tells the agent that all layers were announced.
@@ -36,7 +41,7 @@ func (g *group) seal(t *transfer) error {
 	return nil
 }
 
-// sealLater is what a delayed worker does.
+// sealLater is what a delayed worker does: it waits once and saves all layers then.
 func (g *group) sealLater(t *transfer, tp int, wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -48,7 +53,7 @@ func (g *group) sealLater(t *transfer, tp int, wait time.Duration) {
 		return
 	}
 	for layer := range g.cfg.Geometry.Layers {
-		if err := t.sendWorker(tp, kvproto.Save{Transfer: t.id, Layer: layer}); err != nil {
+		if err := g.saveOne(t, tp, layer); err != nil {
 			return // the link is lost, and the transfer with it
 		}
 	}

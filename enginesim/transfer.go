@@ -107,11 +107,8 @@ func (t *transfer) complete() {
 // send says something of the transfer on the scheduler's connection.
 func (t *transfer) send(m kvproto.Message) error { return t.link.send(t.link.scheduler, m) }
 
-// sendWorker says something on a worker's connection; a killed worker says nothing.
+// sendWorker says something on a worker's connection.
 func (t *transfer) sendWorker(tp int, m kvproto.Message) error {
-	if t.link.isDead(tp) {
-		return nil
-	}
 	return t.link.send(t.link.workers[tp], m)
 }
 

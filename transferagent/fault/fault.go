@@ -38,7 +38,8 @@ type Faults struct {
 // the layer is saved. Row counts the tokens of the prompt.
 type FlippedByte struct{ Rank, Layer, Row int }
 
-// Delay is how long a worker waits before each of its saves.
+// Delay is how long a worker is late: it tells of all its layers that much after
+// the last one is complete.
 type Delay struct {
 	Rank int
 	By   time.Duration
@@ -135,7 +136,8 @@ func (f Faults) FirstWriterEnds() bool { return f.firstWriter }
 // Flips lists the bytes to flip; the engine does it.
 func (f Faults) Flips() []FlippedByte { return slices.Clone(f.flips) }
 
-// Delay is how long a worker waits before each save; the engine does it.
+// Delay is how long a worker tells of all its layers late, 0 when it does not; the
+// engine does it.
 func (f Faults) Delay(rank int) time.Duration {
 	var sum time.Duration
 	for _, d := range f.delays {
