@@ -120,7 +120,6 @@ func (l *loop) build(faults []string) (session.Machine, error) {
 		Timeouts: session.Timeouts{
 			Handshake:    handshakeWithin,
 			Defer:        time.Duration(t.Defer) * time.Second,
-			Silent:       time.Duration(t.ReceiveAbort) * time.Second,
 			Transfer:     time.Duration(t.Transfer) * time.Second,
 			ReceiveAbort: time.Duration(t.ReceiveAbort) * time.Second,
 		},

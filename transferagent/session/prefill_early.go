@@ -9,7 +9,8 @@ import (
 )
 
 // earlyAsk is what decode said of a transfer that the own engine has not named
-// yet: decode is often faster. It is kept for Timeouts.Silent.
+// yet: decode is often faster. It is kept as long
+// as decode waits: Timeouts.ReceiveAbort.
 type earlyAsk struct {
 	at       time.Time // of the first message
 	target   *target   // nil when only a release has come
@@ -34,7 +35,7 @@ func (p *Prefill) askEarly(now time.Time, id string) (*earlyAsk, error) {
 	}
 	e := &earlyAsk{at: now}
 	p.early[id] = e
-	p.alarms.put(alarmKey{transfer: id, early: true}, now.Add(p.cfg.Timeouts.Silent))
+	p.alarms.put(alarmKey{transfer: id, early: true}, now.Add(p.cfg.Timeouts.ReceiveAbort))
 	return e, nil
 }
 
@@ -75,7 +76,7 @@ func (p *Prefill) silent(now time.Time, id string) {
 	if e == nil {
 		return
 	}
-	p.endEarly(now, id, e, endingf(RulePrefillSilent, "prefill's engine did not admit the request within %s", p.cfg.Timeouts.Silent))
+	p.endEarly(now, id, e, endingf(RulePrefillSilent, "prefill's engine did not admit the request within %s", p.cfg.Timeouts.ReceiveAbort))
 }
 
 // endEarly tells decode, and remembers the end so that the engine's messages, if

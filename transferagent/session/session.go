@@ -58,15 +58,14 @@ type Timeouts struct {
 	Handshake time.Duration
 	// Defer runs from Hold, while decode has named no blocks.
 	Defer time.Duration
-	// Silent runs from the first message of decode on a transfer, until prefill's
-	// own engine names it.
-	Silent time.Duration
 	// Transfer runs from the last layer that prefill's engine has handed over, while
 	// copies are in flight: it measures the copies, not the engine.
 	Transfer time.Duration
-	// ReceiveAbort runs from the remote_blocks that decode has sent. Waits for the
-	// own engine end after Defer and ReceiveAbort together (prefill-silent,
-	// decode-silent), when the other side can't be waiting any more.
+	// ReceiveAbort runs at decode from the remote_blocks that it has sent, and at
+	// prefill from the first message of decode until its own engine names the
+	// transfer (prefill-silent). Other waits for the own engine end after Defer and
+	// ReceiveAbort together (prefill-silent, decode-silent), when the other side
+	// can't be waiting any more.
 	ReceiveAbort time.Duration
 }
 

@@ -13,7 +13,7 @@ import (
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 var timeouts = session.Timeouts{
-	Handshake: 8 * time.Second, Defer: 60 * time.Second, Silent: 20 * time.Second, Transfer: 30 * time.Second, ReceiveAbort: 90 * time.Second,
+	Handshake: 8 * time.Second, Defer: 60 * time.Second, Transfer: 30 * time.Second, ReceiveAbort: 90 * time.Second,
 }
 
 // shape is the layout of one side of a test.
