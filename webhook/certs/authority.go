@@ -44,8 +44,10 @@ type Authority struct {
 	Names         []string // DNS names of the webhook's Service, the one that the API server asks first
 	Address       string   // host:port where this process serves the webhook
 
-	cert   atomic.Pointer[tls.Certificate]
+	cert   atomic.Pointer[tls.Certificate] // served
 	bundle atomic.Pointer[[]byte]
+	// next is the successor of cert whose authority a look has published. Only looks touch it.
+	next *tls.Certificate
 }
 
 // NeedLeaderElection is false: every replica serves the webhook.
@@ -83,6 +85,11 @@ func (a *Authority) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, erro
 
 // Ready dials the own webhook server and verifies its certificate against the
 // authority that stands in the webhook configuration. It is a healthz.Checker.
+//
+// It does not ask the API server to call back, though that alone would prove the
+// whole way: the Service leads to ready replicas only, so that the first one could
+// never become ready. A Service that also leads to those that are not would let real
+// requests fail at every roll-out, at replicas that do not listen yet.
 func (a *Authority) Ready(r *http.Request) error {
 	bundle := a.bundle.Load()
 	if bundle == nil {
@@ -109,12 +116,31 @@ func (a *Authority) look(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	// The authority first: the API server must know it before anybody serves by it.
 	if err := a.publish(ctx, pair.CA); err != nil {
 		return err
 	}
+	if a.waits(cert, pair.CA, now) {
+		a.next = cert
+		return nil
+	}
+	a.next = nil
 	a.cert.Store(cert)
 	return nil
+}
+
+// waits says that the former certificate is served until the next look. The API
+// servers must know an authority before anybody serves by it, and they learn of it by
+// a watch, some later than others. The first certificate does not wait, nor one
+// whose predecessor they would not trust any more.
+func (a *Authority) waits(cert *tls.Certificate, ca []byte, now time.Time) bool {
+	served := a.cert.Load()
+	if served == nil || served.Leaf.Equal(cert.Leaf) || a.next != nil && a.next.Leaf.Equal(cert.Leaf) {
+		return false
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	_, err := served.Leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now})
+	return err == nil
 }
 
 // agree reads the pair from the Secret and replaces one that must be renewed. A

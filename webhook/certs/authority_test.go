@@ -114,8 +114,26 @@ func TestRenewalKeepsTheFormerAuthorityTrusted(t *testing.T) {
 	if err := a.look(t.Context(), late); err != nil {
 		t.Fatal(err)
 	}
-	if bytes.Equal(former.Certificate[0], a.cert.Load().Certificate[0]) {
-		t.Fatal("not renewed")
+	// The API servers learn of the new authority by a watch: the former certificate
+	// is served until the next look, by the other replica too.
+	b := authority(c)
+	b.cert.Store(former)
+	if err := b.look(t.Context(), late); err != nil {
+		t.Fatal(err)
+	}
+	for _, replica := range []*Authority{a, b} {
+		if !bytes.Equal(former.Certificate[0], replica.cert.Load().Certificate[0]) {
+			t.Fatal("the new certificate is served before its authority is known")
+		}
+		if err := replica.look(t.Context(), late.Add(lookInterval)); err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Equal(former.Certificate[0], replica.cert.Load().Certificate[0]) {
+			t.Fatal("not renewed")
+		}
+	}
+	if !bytes.Equal(a.cert.Load().Certificate[0], b.cert.Load().Certificate[0]) {
+		t.Fatal("two replicas serve two certificates")
 	}
 	if n := bytes.Count(bundle(t, c), []byte("BEGIN CERTIFICATE")); n != 2 {
 		t.Fatalf("the bundle holds %d authorities, expected the new and the former", n)
@@ -126,6 +144,26 @@ func TestRenewalKeepsTheFormerAuthorityTrusted(t *testing.T) {
 	}
 	if n := bytes.Count(bundle(t, c), []byte("BEGIN CERTIFICATE")); n != 2 {
 		t.Fatalf("the bundle holds %d authorities, expected 2", n)
+	}
+}
+
+// TestLostSecretIsReplacedAtOnce: nobody trusts the former certificate any more, as
+// its authority went with the Secret.
+func TestLostSecretIsReplacedAtOnce(t *testing.T) {
+	c := world(emptySecret())
+	a := authority(c)
+	if err := a.look(t.Context(), noon); err != nil {
+		t.Fatal(err)
+	}
+	former := a.cert.Load()
+	if err := c.Delete(t.Context(), emptySecret()); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.look(t.Context(), noon.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Equal(former.Certificate[0], a.cert.Load().Certificate[0]) {
+		t.Fatal("a certificate is served that the API server does not trust")
 	}
 }
 
