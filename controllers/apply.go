@@ -25,9 +25,9 @@ func (r *PDPoolReconciler) apply(ctx context.Context, pool *v1alpha1.PDPool, pla
 	}
 	for _, obj := range plan.Apply {
 		if obj.GetUID() == "" {
-			errs = append(errs, r.create(ctx, pool, obj))
+			errs = append(errs, r.applyNew(ctx, pool, obj))
 		} else {
-			errs = append(errs, r.serverSideApply(ctx, obj))
+			errs = append(errs, r.serverSideApply(ctx, obj, client.ForceOwnership))
 		}
 	}
 	for _, obj := range plan.Delete {
@@ -55,20 +55,51 @@ func (r *PDPoolReconciler) create(ctx context.Context, pool *v1alpha1.PDPool, ob
 	return fmt.Errorf("create %s %q: %w", kind, obj.GetName(), err)
 }
 
+// applyNew makes an object that is applied later on. It is made by an apply too:
+// fields of a create would be owned twice, and those that are not wanted any more
+// would stay. An apply can't be told to create only, so it takes two guards: the
+// server has no object of that name, and fields of one that comes up meanwhile are
+// not taken by force.
+func (r *PDPoolReconciler) applyNew(ctx context.Context, pool *v1alpha1.PDPool, obj pdpool.Object) error {
+	kind, err := r.kind(obj)
+	if err != nil {
+		return err
+	}
+	err = r.own(ctx, pool, obj, kind)
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	err = r.serverSideApply(ctx, obj)
+	if apierrors.IsConflict(err) {
+		return r.own(ctx, pool, obj, kind)
+	}
+	return err
+}
+
 // own tells whether the object that has this name is the pool's.
 func (r *PDPoolReconciler) own(ctx context.Context, pool *v1alpha1.PDPool, obj pdpool.Object, kind string) error {
 	there := obj.DeepCopyObject().(client.Object)
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(obj), there); err != nil {
-		return fmt.Errorf("read %s %q, which exists already: %w", kind, obj.GetName(), err)
+		return fmt.Errorf("read %s %q: %w", kind, obj.GetName(), err)
 	}
 	if metav1.IsControlledBy(there, pool) {
 		return nil
 	}
+	if there.GetDeletionTimestamp() != nil || former(metav1.GetControllerOf(there), pool) {
+		return &pdpool.LeavingError{Kind: kind, Name: obj.GetName()}
+	}
 	return &pdpool.ConflictError{Kind: kind, Name: obj.GetName()}
 }
 
-// serverSideApply writes the whole intent over the object that was seen, and over no other.
-func (r *PDPoolReconciler) serverSideApply(ctx context.Context, obj pdpool.Object) error {
+// former says whether an owner is a pool that had the name before. The garbage
+// collector takes its children.
+func former(owner *metav1.OwnerReference, pool *v1alpha1.PDPool) bool {
+	return owner != nil && owner.Kind == v1alpha1.PDPoolKind && owner.Name == pool.Name && owner.UID != pool.UID
+}
+
+// serverSideApply writes the whole intent. One with a UID goes over the object that
+// was seen, and over no other.
+func (r *PDPoolReconciler) serverSideApply(ctx context.Context, obj pdpool.Object, options ...client.ApplyOption) error {
 	gvk, err := apiutil.GVKForObject(obj, r.Client.Scheme())
 	if err != nil {
 		return fmt.Errorf("kind of %T: %w", obj, err)
@@ -83,7 +114,7 @@ func (r *PDPoolReconciler) serverSideApply(ctx context.Context, obj pdpool.Objec
 	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
 	unstructured.RemoveNestedField(u.Object, "metadata", "resourceVersion")
 	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
-	err = r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), fieldOwner, client.ForceOwnership)
+	err = r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), append(options, fieldOwner)...)
 	switch {
 	case err == nil:
 		return nil

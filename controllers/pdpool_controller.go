@@ -98,7 +98,7 @@ func (r *PDPoolReconciler) Reconcile(ctx context.Context, pool *v1alpha1.PDPool)
 	after := plan.RequeueAfter
 	if told(applyErr) {
 		// The status says it; only time or the user mends it.
-		applyErr, after = nil, sooner(after, refusedInterval)
+		applyErr, after = nil, sooner(after, retryAfter(applyErr))
 	}
 	return ctrl.Result{RequeueAfter: after}, errors.Join(applyErr, ignoreConflict(statusErr))
 }
@@ -106,6 +106,18 @@ func (r *PDPoolReconciler) Reconcile(ctx context.Context, pool *v1alpha1.PDPool)
 // refusedInterval is how long an object that the API server refused, or that is
 // somebody else's, waits for its next attempt.
 const refusedInterval = 30 * time.Second
+
+// leavingInterval is how long the pool waits for an object that is on its way out.
+// It is no child of this pool, so that no watch tells when it is gone.
+const leavingInterval = 2 * time.Second
+
+// retryAfter is the wait after what the status tells.
+func retryAfter(err error) time.Duration {
+	if _, ok := errors.AsType[*pdpool.LeavingError](err); ok {
+		return leavingInterval
+	}
+	return refusedInterval
+}
 
 // told reports whether err holds nothing but what the status tells the user.
 func told(err error) bool {
@@ -115,9 +127,11 @@ func told(err error) bool {
 	}
 	var conflict *pdpool.ConflictError
 	var refused *pdpool.RefusedError
-	return errors.As(err, &conflict) || errors.As(err, &refused)
+	var leaving *pdpool.LeavingError
+	return errors.As(err, &conflict) || errors.As(err, &refused) || errors.As(err, &leaving)
 }
 
+// sooner is the earlier of a requeue, where 0 is never, and another.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b < a {
 		return b

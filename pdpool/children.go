@@ -167,9 +167,17 @@ func (r *Resolved) deployment(pool *v1alpha1.PDPool, router routerRecord) *appsv
 	}
 }
 
+// sign notes on an object what is wanted of it.
+func sign(o Object) {
+	tree := object(o)
+	delete(tree, "status")
+	o.SetAnnotations(map[string]string{v1alpha1.AnnotationApplied: hash(16, tree)})
+}
+
 // asApplied says whether the live object has everything that is wanted. What
 // others added, the server's defaults among it, does not count, so that an object
-// that an admission plugin completes is not applied again and again.
+// that an admission plugin completes is not applied again and again. What was
+// wanted once and is not any more shows in the signature.
 func asApplied(live, wanted Object) bool {
 	l, w := object(live), object(wanted)
 	delete(w, "status")

@@ -14,6 +14,17 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("%s %q exists and is not this pool's: delete it or rename the pool", e.Kind, e.Name)
 }
 
+// LeavingError says that an object which the pool needs is still there from a pool
+// that had its name before, or from another owner, and is on its way out. The
+// shell returns it from apply and tries again soon; Status reports it as Removing.
+type LeavingError struct {
+	Kind, Name string
+}
+
+func (e *LeavingError) Error() string {
+	return fmt.Sprintf("%s %q is still there from before and is going: it is made anew then", e.Kind, e.Name)
+}
+
 // RefusedError says that the API server refused an object and will refuse it
 // again: quota, pod security, another webhook. The shell returns it from apply
 // for what apierrors.IsForbidden and IsInvalid tell; Status reports it as Refused.

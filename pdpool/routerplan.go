@@ -44,6 +44,7 @@ func (p *planner) dropRouterRevisions(keep string) {
 func (p *planner) applyChildren() {
 	wanted := map[string]bool{}
 	for _, o := range p.wantedChildren() {
+		sign(o)
 		key := childKey(o)
 		wanted[key] = true
 		live := p.live(key)

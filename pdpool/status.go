@@ -64,6 +64,7 @@ func Status(pool *v1alpha1.PDPool, seen Observed, plan Plan, applyErr error) v1a
 func withError(plan Plan, err error) (Outcome, string, string) {
 	var conflict *ConflictError
 	var refused *RefusedError
+	var leaving *LeavingError
 	switch {
 	case err == nil:
 		return plan.Outcome, plan.Reason, plan.Message
@@ -71,6 +72,8 @@ func withError(plan Plan, err error) (Outcome, string, string) {
 		return Blocked, v1alpha1.ReasonNameConflict, conflict.Error()
 	case errors.As(err, &refused):
 		return Waiting, v1alpha1.ReasonRefused, refused.Error()
+	case errors.As(err, &leaving):
+		return Waiting, v1alpha1.ReasonRemoving, leaving.Error()
 	}
 	return Progressing, v1alpha1.ReasonApplyFailed, err.Error()
 }

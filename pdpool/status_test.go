@@ -72,6 +72,7 @@ func TestStatusOfFailedWrites(t *testing.T) {
 	}{
 		"conflict": {fmt.Errorf("apply: %w", &ConflictError{Kind: "Service", Name: "r1-router"}), v1alpha1.ReasonNameConflict, true},
 		"quota":    {errors.Join(errors.New("x"), &RefusedError{Kind: "Pod", Name: "p", Err: errors.New("exceeded quota")}), v1alpha1.ReasonRefused, false},
+		"leaving":  {errors.Join(&LeavingError{Kind: "Service", Name: "r1-router"}), v1alpha1.ReasonRemoving, false},
 		"other":    {errors.New("connection refused"), v1alpha1.ReasonApplyFailed, false},
 	} {
 		t.Run(name, func(t *testing.T) {

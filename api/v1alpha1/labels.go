@@ -58,6 +58,12 @@ const (
 	AnnotationPorts = "pdpool.dev/ports"
 )
 
+// AnnotationApplied is on children that are applied whole (Services, the router's
+// ServiceAccount, RoleBinding and Deployment): a hash of all that the operator wants
+// of the object. Read by the operator: a key that is not wanted any more shows in
+// nothing else, as others may add keys of their own.
+const AnnotationApplied = "pdpool.dev/applied"
+
 // Names of containers and volumes of an engine pod, for spec.<role>.template.
 const (
 	// ContainerEngine is the engine's container.

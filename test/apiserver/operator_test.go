@@ -102,7 +102,7 @@ func (w world) kubelet(ctx context.Context, namespace string) error {
 	}
 	for i := range deployments.Items {
 		d := &deployments.Items[i]
-		if n := *d.Spec.Replicas; d.Status.ReadyReplicas != n {
+		if n := *d.Spec.Replicas; d.Status.ReadyReplicas != n || d.Status.ObservedGeneration != d.Generation {
 			d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, ReadyReplicas: n, AvailableReplicas: n, UpdatedReplicas: n}
 			if err := w.Status().Update(ctx, d); err != nil {
 				return err

@@ -13,10 +13,12 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -25,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	crwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/yaml"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/controllers"
@@ -63,6 +66,9 @@ func TestOperator(t *testing.T) {
 			t.Run("children", func(t *testing.T) { testChildren(t, w) })
 			t.Run("recovery", func(t *testing.T) { testRecovery(t, w) })
 			t.Run("conflict", func(t *testing.T) { testConflict(t, w) })
+			t.Run("removed key", func(t *testing.T) { testRemovedKey(t, w) })
+			t.Run("repair", func(t *testing.T) { testRepair(t, w) })
+			t.Run("same name again", func(t *testing.T) { testSameNameAgain(t, w) })
 			t.Run("idle", func(t *testing.T) { testIdle(t, w) })
 			t.Run("schema", func(t *testing.T) { testSchema(t, w) })
 		})
@@ -84,7 +90,7 @@ func start(t *testing.T, flags map[string]string) world {
 	for flag, value := range flags {
 		environment.ControlPlane.GetAPIServer().Configure().Set(flag, value)
 	}
-	rest, err := environment.Start()
+	admin, err := environment.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,8 +100,13 @@ func start(t *testing.T, flags map[string]string) world {
 		}
 	})
 	install := environment.WebhookInstallOptions
-	mgr, err := ctrl.NewManager(rest, ctrl.Options{
+	w := world{scheme: scheme, writes: &tally{by: map[string]int{}}}
+	if w.Client, err = client.New(admin, client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	mgr, err := ctrl.NewManager(asManager(t, w, admin), ctrl.Options{
 		Scheme:     scheme,
+		Cache:      controllers.CacheOptions(),
 		Metrics:    server.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)},
 		WebhookServer: crwebhook.NewServer(crwebhook.Options{
@@ -105,13 +116,40 @@ func start(t *testing.T, flags map[string]string) world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := world{scheme: scheme, writes: &tally{by: map[string]int{}}}
 	run(t, mgr, w.writes)
-	if w.Client, err = client.New(rest, client.Options{Scheme: scheme}); err != nil {
-		t.Fatal(err)
-	}
 	eventually(t, func(ctx context.Context) error { return mgr.GetWebhookServer().StartedChecker()(nil) })
 	return w
+}
+
+// asManager lets the operator act as its ServiceAccount, with the rules that are
+// generated for it and no others.
+func asManager(t *testing.T, w world, admin *rest.Config) *rest.Config {
+	t.Helper()
+	const namespace, name = "pdpool-system", "pdpool-manager"
+	data, err := os.ReadFile(filepath.Join("..", "..", "config", "rbac", "role.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var role rbacv1.ClusterRole
+	if err := yaml.UnmarshalStrict(data, &role); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
+	}
+	for _, obj := range []client.Object{&role, binding} {
+		if err := w.Create(t.Context(), obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := rest.CopyConfig(admin)
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + namespace + ":" + name,
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+	}
+	return config
 }
 
 // run starts controller and webhook, and ends them with the test.
