@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -59,7 +60,7 @@ type options struct {
 var errUsage = errors.New("usage")
 
 func main() {
-	err := run(ctrl.SetupSignalHandler(), os.Args[1:])
+	err := run(ctrl.SetupSignalHandler(), os.Args[1:], os.Stdout, os.Stderr)
 	switch {
 	case errors.Is(err, errUsage):
 		os.Exit(2)
@@ -69,12 +70,12 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string) error {
-	o, done, err := parse(args)
+func run(ctx context.Context, args []string, out, errOut io.Writer) error {
+	o, done, err := parse(args, out, errOut)
 	if err != nil || done {
 		return err
 	}
-	ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, nil)))
+	ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(errOut, nil)))
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
@@ -99,9 +100,10 @@ func run(ctx context.Context, args []string) error {
 	return mgr.Start(ctx)
 }
 
-// parse reads the flags; done is true when they only asked for the version.
-func parse(args []string) (o options, done bool, err error) {
+// parse reads the flags; done is true when they only asked for the version or help.
+func parse(args []string, out, errOut io.Writer) (o options, done bool, err error) {
 	fs := flag.NewFlagSet("manager", flag.ContinueOnError)
+	fs.SetOutput(errOut)
 	fs.StringVar(&o.defaults.AgentImage, "agent-image", "", "container image of the transfer agent")
 	fs.StringVar(&o.defaults.RouterImage, "router-image", "", "container image of the router")
 	fs.StringVar(&o.defaults.SimulatorImage, "simulator-image", "", "container image of the engine type Simulator")
@@ -123,30 +125,50 @@ func parse(args []string) (o options, done bool, err error) {
 		return o, false, errUsage
 	}
 	if *show {
-		_, err := fmt.Fprintln(os.Stdout, "manager "+version)
+		_, err := fmt.Fprintln(out, "manager "+version)
 		return o, true, err
 	}
-	return o, false, o.validate(fs.NArg())
+	return o, false, o.validate(fs.Args())
 }
 
-func (o options) validate(rest int) error {
+func (o options) validate(rest []string) error {
 	var errs []error
-	if rest > 0 {
-		errs = append(errs, errors.New("no arguments are taken, only flags"))
+	if len(rest) > 0 {
+		errs = append(errs, fmt.Errorf("argument %q is not a flag, and only flags are taken", rest[0]))
 	}
-	for flagName, value := range map[string]string{
-		"--agent-image": o.defaults.AgentImage, "--router-image": o.defaults.RouterImage,
-		"--simulator-image": o.defaults.SimulatorImage, "--namespace": o.namespace,
+	for _, f := range []struct{ name, value string }{
+		{"agent-image", o.defaults.AgentImage},
+		{"router-image", o.defaults.RouterImage},
+		{"simulator-image", o.defaults.SimulatorImage},
+		{"namespace", o.namespace},
+		{"webhook-service", o.service},
+		{"webhook-secret", o.secret},
+		{"webhook-configuration", o.configuration},
 	} {
-		if value == "" {
-			errs = append(errs, fmt.Errorf("%s must be set", flagName))
+		if f.value == "" {
+			errs = append(errs, fmt.Errorf("--%s must be set", f.name))
 		}
+	}
+	if o.webhookPort < 1 || o.webhookPort > 65535 {
+		errs = append(errs, fmt.Errorf("--webhook-port %d must be between 1 and 65535", o.webhookPort))
 	}
 	if p := o.defaults.Ports; p.First < 1024 || p.Last > 65535 || p.Last-p.First+1 < pdpool.BlockPorts {
 		errs = append(errs, fmt.Errorf("--port-first %d and --port-last %d must span at least %d ports between 1024 and 65535",
 			p.First, p.Last, pdpool.BlockPorts))
 	}
-	return errors.Join(errs...)
+	return joined(errs)
+}
+
+// joined makes one sentence of all that is wrong, nil of nothing.
+func joined(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	err := errs[0]
+	for _, e := range errs[1:] {
+		err = fmt.Errorf("%w; %w", err, e)
+	}
+	return err
 }
 
 func managerOptions(o options, scheme *runtime.Scheme, authority *certs.Authority) ctrl.Options {
@@ -186,6 +208,9 @@ func managerOptions(o options, scheme *runtime.Scheme, authority *certs.Authorit
 }
 
 func setUp(ctx context.Context, mgr ctrl.Manager, o options, authority *certs.Authority) error {
+	if err := checkServerVersion(mgr.GetConfig()); err != nil {
+		return err
+	}
 	if err := controllers.CheckServedSchema(ctx, mgr.GetAPIReader()); err != nil {
 		return err
 	}
