@@ -11,7 +11,7 @@ import (
 func Answer(g Geometry, tokens []uint32, count int) []uint32 {
 	s := newSequence(g, tokens, "")
 	var digest uint64
-	out := make([]uint32, 0, count)
+	var out []uint32
 	for from := 0; len(out) < count; from = len(s.tokens) - 1 {
 		digest += s.digest(from, len(s.tokens))
 		next := nextToken(digest, len(s.tokens))

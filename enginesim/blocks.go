@@ -43,14 +43,10 @@ func newBlocks(total, limit int, random *rand.Rand) *blocks {
 // than others, so that a write that comes too late meets a new owner.
 func (b *blocks) take(ctx context.Context, count int) ([]int32, error) {
 	w := &waiter{count: count, ready: make(chan []int32, 1)}
-	b.mu.Lock()
-	if b.waiting.Len() >= b.limit {
-		b.mu.Unlock()
-		return nil, fmt.Errorf("%d requests: %w", b.limit, errBusy)
+	place, err := b.queue(w)
+	if err != nil {
+		return nil, err
 	}
-	place := b.waiting.PushBack(w)
-	b.serve()
-	b.mu.Unlock()
 	select {
 	case ids := <-w.ready:
 		return ids, nil
@@ -66,6 +62,21 @@ func (b *blocks) take(ctx context.Context, count int) ([]int32, error) {
 	}
 	b.serve()
 	return nil, ctx.Err()
+}
+
+// queue lines a waiter up, and serves it at once when it can be.
+func (b *blocks) queue(w *waiter) (*list.Element, error) {
+	if w.count < 1 || w.count > b.total {
+		return nil, fmt.Errorf("%d blocks were asked for, not 1 to %d", w.count, b.total)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.waiting.Len() >= b.limit {
+		return nil, fmt.Errorf("%d requests: %w", b.limit, errBusy)
+	}
+	place := b.waiting.PushBack(w)
+	b.serve()
+	return place, nil
 }
 
 // put gives blocks back, in the state that their pattern says.

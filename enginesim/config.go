@@ -267,6 +267,9 @@ func (c *Config) readMemory(flags engine.Flags) error {
 	if c.MaxQueue, err = flags.Int("sim-max-queue", defaultQueue); err != nil {
 		return usagef("%v", err)
 	}
+	if c.MaxQueue < 1 {
+		return fmt.Errorf("--sim-max-queue %d is less than 1", c.MaxQueue)
+	}
 	if c.PerLayer, err = milliseconds(flags, "sim-prefill-ms-per-layer"); err != nil {
 		return err
 	}

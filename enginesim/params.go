@@ -3,6 +3,7 @@ package enginesim
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -92,7 +93,7 @@ func (p *transferParams) peer(requestID string) (kvproto.Peer, error) {
 	switch {
 	case peer.Handshake < 1 || peer.Handshake > 65535 || peer.Notify < 1 || peer.Notify > 65535:
 		return peer, badRequest("kv_transfer_params: ports %d and %d", peer.Handshake, peer.Notify)
-	case peer.DP < 0 || peer.TPSize < 0 || peer.TPSize > maxRanks:
+	case peer.DP < 0 || peer.DP > math.MaxInt32 || peer.TPSize < 0 || peer.TPSize > maxRanks:
 		return peer, badRequest("kv_transfer_params: remote_dp_rank %d, remote_tp_size %d", peer.DP, peer.TPSize)
 	}
 	return peer, nil

@@ -62,8 +62,8 @@ func (l Layout) check(g Geometry) error {
 		return fmt.Errorf("every degree and the block size must be at least 1 (and TP at most %d)", maxRanks)
 	case max(l.Block, l.Interleave) > maxBlock:
 		return fmt.Errorf("block size %d or interleave %d is over %d", l.Block, l.Interleave, maxBlock)
-	case l.DPLocal < 1 || l.DPLocal > maxRanks || l.DPStart < 0 || l.DPStart+l.DPLocal > l.DP:
-		return fmt.Errorf("data parallel ranks %d to %d are not within --data-parallel-size %d", l.DPStart, l.DPStart+l.DPLocal-1, l.DP)
+	case l.DPLocal < 1 || l.DPLocal > maxRanks || l.DPStart < 0 || l.DPStart > l.DP-l.DPLocal:
+		return fmt.Errorf("%d data parallel ranks from %d are not within --data-parallel-size %d", l.DPLocal, l.DPStart, l.DP)
 	case g.AttentionHeads%l.TP != 0:
 		return fmt.Errorf("%d attention heads are not divisible by --tensor-parallel-size %d", g.AttentionHeads, l.TP)
 	case g.KVHeads%l.TP != 0 && l.TP%g.KVHeads != 0:

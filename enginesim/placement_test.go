@@ -2,6 +2,7 @@ package enginesim
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -159,6 +160,11 @@ func (r *rank) locateAgain(t *testing.T, layer int, id int32, head, at int) {
 
 func TestBlocksComeInTurn(t *testing.T) {
 	b := newBlocks(4, 2, rand.New(rand.NewPCG(1, 1)))
+	for _, n := range []int{math.MinInt, -1, 0, 5} {
+		if ids, err := b.take(t.Context(), n); err == nil {
+			t.Errorf("%d blocks were asked for, %v given", n, ids)
+		}
+	}
 	all, err := b.take(t.Context(), 4)
 	if err != nil {
 		t.Fatal(err)

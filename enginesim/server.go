@@ -157,7 +157,7 @@ func (in *Instance) prepare(r *http.Request, b *body, chat bool) (*group, *reque
 	if err != nil {
 		return nil, nil, err
 	}
-	if longest := in.cfg.longest(); len(tokens)+count > longest {
+	if longest := in.cfg.longest(); count > longest-len(tokens) {
 		return nil, nil, badRequest("this instance holds %d tokens: the prompt has %d and the answer may have %d", longest, len(tokens), count)
 	}
 	g, err := in.choose(r.Header.Get("X-data-parallel-rank"))

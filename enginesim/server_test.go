@@ -176,6 +176,9 @@ func TestRefusedRequests(t *testing.T) {
 		{in, `{"prompt":"a","echo":true}`, nil, 400, "echo"},
 		{in, `{"prompt":"a","max_tokens":0}`, nil, 400, "max_tokens 0"},
 		{in, `{"prompt":"a","max_tokens":50}`, nil, 400, "holds 50 tokens"},
+		{in, `{"prompt":"a","max_tokens":9223372036854775807}`, nil, 400, "holds 50 tokens"},
+		{in, `{"prompt":"a","max_completion_tokens":9223372036854775807}`, nil, 400, "holds 50 tokens"},
+		{x.p, strings.Replace(params(`,"do_remote_decode":true,"do_remote_prefill":false`), `"a"`, `"a","max_tokens":9223372036854775807`, 1), nil, 400, "tokens"},
 		{in, `{"prompt":"a","stop":5}`, nil, 400, "stop"},
 		{in, `{"prompt":"a","stop":""}`, nil, 400, "stop"},
 		{in, `{"prompt":"` + strings.Repeat("a ", 5000) + `"}`, nil, 400, "holds 50 tokens"},
@@ -189,6 +192,8 @@ func TestRefusedRequests(t *testing.T) {
 		{x.d, params(`,"remote_host":""`), nil, 400, "no remote_host"},
 		{x.d, params(`,"remote_notify_port":70000`), nil, 400, "70000"},
 		{x.d, params(`,"remote_notify_port":"x"`), nil, 400, "whole number"},
+		{x.d, params(`,"remote_dp_rank":2147483648`), nil, 400, "remote_dp_rank 2147483648"},
+		{x.d, params(`,"remote_tp_size":9223372036854775807`), nil, 400, "remote_tp_size"},
 		{x.d, params(`,"transfer_id":""`), nil, 400, "transfer_id"},
 	} {
 		r := post(t.Context(), t, tc.in, "/v1/completions", tc.body, tc.headers...)
