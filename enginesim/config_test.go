@@ -22,7 +22,7 @@ func TestParseRendered(t *testing.T) {
 		Layout: kvlayout.Layout{TP: 4, DP: 4, DPLocal: 2, DCP: 4, Interleave: 64}, KVType: kvlayout.FP8,
 		KVMemory: 64 << 20, MaxLength: 4096, Mover: kvlayout.MoverAgent, Mode: kvlayout.Write,
 		Ports: engine.Ports{HTTP: 20000}, Pods: 2, Pod: 1, DPStart: 2, KVSocket: "/run/pdpool/kv.sock",
-		Args: []string{"--attention-backend", "ROCM_AITER_MLA", "--sim-ms-per-token=2.5", "--sim-fault", "copies-off"},
+		Args: []string{"--attention-backend", "ROCM_AITER_MLA", "--sim-ms-per-token=2.5", "--sim-fault", "first-writer-ends"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestParseRendered(t *testing.T) {
 		Layout:   Layout{TP: 4, DP: 4, DPLocal: 2, DPStart: 2, DCP: 4, Interleave: 64, Block: 64},
 		Blocks:   29, MaxLength: 4096, Host: "0.0.0.0", Port: 20000, Socket: "/run/pdpool/kv.sock", KVType: "FP8",
 		PerToken: 2500 * time.Microsecond, MaxQueue: defaultQueue, Ignored: []string{"--attention-backend"},
-		faults: faults{agent: []string{"copies-off"}},
+		faults: faults{agent: []string{"first-writer-ends"}},
 	}
 	if diff := cmp.Diff(want, c, cmp.AllowUnexported(Config{}, faults{}, fault.Faults{})); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -65,6 +65,7 @@ func TestTableIsTheCatalog(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	kv := func(s string) []string { return []string{"m", "--sim-geometry", latentJSON, "--kv-transfer-config", s} }
 	agent := `{"kv_connector":"AgentConnector","kv_role":"kv_consumer","kv_connector_extra_config":{"socket":"/s"}}`
+	producer := strings.Replace(agent, "consumer", "producer", 1)
 	for _, tc := range []struct {
 		args  []string
 		usage bool
@@ -82,6 +83,8 @@ func TestParseRefuses(t *testing.T) {
 		{[]string{"m", "--sim-geometry", latentJSON, "-tp", "4", "-dcp", "4", "--cp-kv-cache-interleave-size", "48"}, false, "multiple"},
 		{[]string{"m", "--sim-geometry", latentJSON, "-tp", "4", "-dcp", "4", "--dcp-kv-cache-interleave-size", "48"}, false, "multiple"},
 		{[]string{"m", "--sim-geometry", latentJSON, "-dp", "4", "-dpl", "2"}, false, "hybrid-lb"},
+		{[]string{"m", "--sim-geometry", latentJSON, "--data-parallel-start-rank", "9223372036854775807"}, false, "data parallel ranks"},
+		{[]string{"m", "--sim-geometry", latentJSON, "--sim-max-queue", "0"}, false, "sim-max-queue 0"},
 		{[]string{"m", "--sim-geometry", latentJSON, "-pp", "2"}, false, "not simulated"},
 		{[]string{"m", "--sim-geometry", latentJSON, "--headless"}, false, "serves HTTP"},
 		{[]string{"m", "--sim-geometry", latentJSON, "--enable-prefix-caching"}, false, "no prefix cache"},
@@ -100,8 +103,12 @@ func TestParseRefuses(t *testing.T) {
 		{append(kv(agent), "--sim-fault", "flip:rank=0,layer=0"), false, "lacks row="},
 		{append(kv(agent), "--sim-fault", "flip:rank=0,layer=0,row=x"), false, `"x" is not a number`},
 		{append(kv(agent), "--sim-fault", "flip:rank=0,layer=0,row=1"), false, "prefill side"},
-		{append(kv(strings.Replace(agent, "consumer", "producer", 1)), "--sim-fault", "delay-writer:rank=1,ms=5"), false, "strikes none"},
-		{append(kv(strings.Replace(agent, "consumer", "producer", 1)), "--sim-fault", "kill-writer:rank=0,layer=3"), false, "strikes none"},
+		{append(kv(agent), "--sim-fault", "copies-off"), false, "prefill side"},
+		{append(kv(agent), "--sim-fault", "interleave-off"), false, "prefill side"},
+		{append(kv(agent), "--sim-fault", "all-to-rank-0"), false, "prefill side"},
+		{append(kv(producer), "--sim-fault", "first-writer-ends"), false, "decode side"},
+		{append(kv(producer), "--sim-fault", "delay-writer:rank=1,ms=5"), false, "strikes none"},
+		{append(kv(producer), "--sim-fault", "kill-writer:rank=0,layer=3"), false, "strikes none"},
 		{[]string{"m", "--sim-geometry", latentJSON, "--sim-fault", "kill-writer:rank=0,layer=0"}, false, "no agent"},
 		{[]string{"m", "--sim-geometry", latentJSON, "--sim-fault", "copies-off"}, false, "no agent"},
 		{[]string{"m", "--sim-geometry", latentJSON, "--sim-fault", "flip:rank=1,layer=0,row=1"}, false, "rank 1, layer 0 of 1 ranks"},

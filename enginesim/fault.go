@@ -8,8 +8,11 @@ import (
 )
 
 // agentFaults are injected by the agent, which hears of them in the hello; the
-// others are this engine's own.
+// others are this engine's own. All belong to prefill, which writes, except that
+// decode is who ends at the first writer.
 var agentFaults = []string{fault.CopiesOff, fault.InterleaveOff, fault.AllToRank0, fault.FirstWriterEnds}
+
+func belongsToPrefill(agentFault string) bool { return agentFault != fault.FirstWriterEnds }
 
 // faults is what --sim-fault asks for.
 type faults struct {
@@ -45,6 +48,14 @@ func (f *faults) check(c *Config) error {
 		return fmt.Errorf("--sim-fault %s, %s and %s belong to the prefill side (kv_role kv_producer)", fault.Flip, fault.DelayWriter, fault.KillWriter)
 	case !split && len(f.agent) > 0:
 		return fmt.Errorf("--sim-fault %s needs --kv-transfer-config: there is no agent", f.agent[0])
+	}
+	for _, name := range f.agent {
+		switch {
+		case belongsToPrefill(name) && !c.Producer:
+			return fmt.Errorf("--sim-fault %s belongs to the prefill side (kv_role kv_producer)", name)
+		case !belongsToPrefill(name) && c.Producer:
+			return fmt.Errorf("--sim-fault %s belongs to the decode side (kv_role kv_consumer)", name)
+		}
 	}
 	for _, x := range f.own.Flips() {
 		if x.Rank >= c.Layout.TP || x.Layer >= c.Geometry.Layers {

@@ -31,8 +31,10 @@ Flags of its own:
   --sim-kv-layout LBHNC|LBNHC     order of heads and tokens in a block
   --sim-prefill-ms-per-layer MS   --sim-ms-per-token MS   pacing, default 0
   --sim-max-queue N               requests that may wait for blocks, default 256
-  --sim-fault NAME[:key=N,...]    repeatable: copies-off, interleave-off, all-to-rank-0, first-writer-ends,
-                                  flip:rank=,layer=,row=  delay-writer:rank=,ms=  kill-writer:rank=,layer=
+  --sim-fault NAME[:key=N,...]    repeatable; prefill: copies-off, interleave-off, all-to-rank-0,
+                                  flip:rank=,layer=,row=  kill-writer:rank=,layer=
+                                  delay-writer:rank=,ms= (all its layers, once)
+                                  decode: first-writer-ends
 `
 
 func main() {
