@@ -28,6 +28,8 @@ const (
 	listenAgain = 50 * time.Millisecond
 
 	controlConns = 2048
+	// receiving is the most that the messages of all peers take until they are handled.
+	receiving = 128 << 20
 	// hostConns are those of one host: an agent needs one, and one more while it
 	// connects anew.
 	hostConns = 16
@@ -51,7 +53,7 @@ func (l *loop) takeNotify(_ *zmtp.Peer, frames [][]byte) {
 // controlOptions are the limits of a control port.
 func controlOptions(m *metrics, port string, maxFrame int) zmtp.Options {
 	return zmtp.Options{
-		MaxFrame: maxFrame, MaxConnections: controlConns, MaxPerHost: hostConns,
+		MaxFrame: maxFrame, MaxConnections: controlConns, MaxPerHost: hostConns, MaxReceiving: receiving,
 		Count: func(reason string) {
 			switch reason {
 			case zmtp.Closed, zmtp.Probe, zmtp.Shutdown:

@@ -19,6 +19,8 @@ type conn struct {
 	o        Options
 	identity []byte
 	out      chan outgoing
+	budget   *budget // of the Router; nil without
+	held     int     // bytes taken out of it
 
 	end  sync.Once
 	done chan struct{}
@@ -146,7 +148,7 @@ func (c *conn) readMessage() ([][]byte, error) {
 	var frames [][]byte
 	left := c.o.MaxMessage
 	for {
-		flags, body, err := readFrame(c.r, c.o.MaxFrame)
+		flags, body, err := readFrame(c.r, c.o.MaxFrame, c.charge)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, errorf(SlowSender, "message not complete after %v", c.o.Message)

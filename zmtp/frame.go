@@ -19,8 +19,9 @@ const (
 const maxHeader = 9
 
 // readFrame reads one frame. A length over limit is refused before anything is
-// allocated for it, and what is allocated grows with what has come.
-func readFrame(r *bufio.Reader, limit int) (flags byte, body []byte, err error) {
+// allocated for it, and what is allocated grows with what has come; charge is asked
+// before each growth.
+func readFrame(r *bufio.Reader, limit int, charge func(n int) error) (flags byte, body []byte, err error) {
 	if flags, err = r.ReadByte(); err != nil {
 		return 0, nil, err
 	}
@@ -37,7 +38,7 @@ func readFrame(r *bufio.Reader, limit int) (flags byte, body []byte, err error) 
 	if n > uint64(limit) {
 		return 0, nil, errorf(FrameTooLong, "frame of %d bytes, the limit is %d", n, limit)
 	}
-	body, err = readBody(r, int(n))
+	body, err = readBody(r, int(n), charge)
 	return flags, body, err
 }
 
@@ -54,7 +55,13 @@ func readLength(r *bufio.Reader, flags byte) (uint64, error) {
 // firstChunk is what is allocated for a frame before a byte of it has come.
 const firstChunk = 64 << 10
 
-func readBody(r io.Reader, n int) ([]byte, error) {
+// uncharged is the charge of frames that are too short to count.
+func uncharged(int) error { return nil }
+
+func readBody(r io.Reader, n int, charge func(n int) error) ([]byte, error) {
+	if err := charge(min(n, firstChunk)); err != nil {
+		return nil, err
+	}
 	body := make([]byte, min(n, firstChunk))
 	for have := 0; ; {
 		if _, err := io.ReadFull(r, body[have:]); err != nil {
@@ -64,6 +71,9 @@ func readBody(r io.Reader, n int) ([]byte, error) {
 			return body, nil
 		}
 		have = len(body)
+		if err := charge(min(n, 2*have) - have); err != nil {
+			return nil, err
+		}
 		grown := make([]byte, min(n, 2*have))
 		copy(grown, body)
 		body = grown

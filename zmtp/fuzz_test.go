@@ -78,7 +78,7 @@ func FuzzFrame(f *testing.F) {
 	f.Add([]byte("\x04\x05\x04PING"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		const limit = 1 << 20
-		flags, body, err := readFrame(bufio.NewReader(bytes.NewReader(b)), limit)
+		flags, body, err := readFrame(bufio.NewReader(bytes.NewReader(b)), limit, uncharged)
 		if err != nil {
 			if body != nil {
 				t.Fatalf("%d bytes beside %v", len(body), err)
@@ -89,7 +89,7 @@ func FuzzFrame(f *testing.F) {
 			t.Fatalf("frame of %d bytes out of %d", len(body), len(b))
 		}
 		encoded := append(appendHeader(nil, flags&^flagLong, len(body)), body...)
-		flags2, body2, err := readFrame(bufio.NewReader(bytes.NewReader(encoded)), limit)
+		flags2, body2, err := readFrame(bufio.NewReader(bytes.NewReader(encoded)), limit, uncharged)
 		if err != nil || flags2&^flagLong != flags&^flagLong || !bytes.Equal(body, body2) {
 			t.Fatalf("written and read: 0x%02x %q, %v", flags2, body2, err)
 		}
@@ -103,7 +103,7 @@ func TestLengthAllocatesNothing(t *testing.T) {
 	allocated := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, _, err := readFrame(bufio.NewReader(bytes.NewReader(header)), claimed); !errors.Is(err, io.ErrUnexpectedEOF) {
+			if _, _, err := readFrame(bufio.NewReader(bytes.NewReader(header)), claimed, uncharged); !errors.Is(err, io.ErrUnexpectedEOF) {
 				b.Fatal(err)
 			}
 		}

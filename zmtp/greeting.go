@@ -94,7 +94,7 @@ func appendProperty(b []byte, name string, value []byte) []byte {
 
 // readReady reads the peer's READY and returns its identity, which is usually empty.
 func readReady(r *bufio.Reader, wanted string) (identity []byte, err error) {
-	flags, body, err := readFrame(r, maxReady)
+	flags, body, err := readFrame(r, maxReady, uncharged)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
 			return nil, errorf(BadHandshake, "no READY: %w", e.err)

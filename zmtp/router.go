@@ -52,6 +52,7 @@ type Router struct {
 	listener net.Listener
 	o        Options
 	stats    stats
+	budget   *budget // nil: no limit
 
 	mu     sync.Mutex
 	closed bool
@@ -79,6 +80,9 @@ func routerOn(l net.Listener, o Options) *Router {
 		hosts:    map[netip.Addr]int{},
 	}
 	r.o = o.withDefaults()
+	if o.MaxReceiving > 0 {
+		r.budget = &budget{limit: int64(o.MaxReceiving)}
+	}
 	count := o.Count
 	r.o.Count = func(reason string) {
 		r.stats.count(reason)
@@ -140,6 +144,7 @@ func (r *Router) Close() {
 func (r *Router) admit(ctx context.Context, nc net.Conn, handle Handler) {
 	addr := remoteAddr(nc)
 	c := newConn(nc, r.o)
+	c.budget = r.budget
 	if err := r.register(c, addr.Addr()); err != nil {
 		c.close(err)
 		return
@@ -186,6 +191,7 @@ func (r *Router) talk(ctx context.Context, p *Peer, handle Handler) {
 	}
 	r.stats.connected.Add(1)
 	r.ends.Go(c.writeMessages)
+	defer c.handled()
 	for {
 		frames, err := c.readMessage()
 		if err != nil {
@@ -194,6 +200,7 @@ func (r *Router) talk(ctx context.Context, p *Peer, handle Handler) {
 		}
 		r.stats.messages.Add(1)
 		handle(p, frames)
+		c.handled()
 	}
 }
 

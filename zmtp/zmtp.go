@@ -32,6 +32,7 @@ const (
 	FrameTooLong     = "frame-too-long"       // over Options.MaxFrame
 	TooManyFrames    = "too-many-frames"      // over Options.MaxFrames
 	MessageTooLong   = "message-too-long"     // over Options.MaxMessage
+	BuffersFull      = "buffers-full"         // over Options.MaxReceiving
 	HandshakeTimeout = "handshake-timeout"    // over Options.Handshake
 	Idle             = "idle"                 // nothing for Options.Idle
 	SlowSender       = "slow-sender"          // a message took longer than Options.Message to come
@@ -74,6 +75,7 @@ type Options struct {
 
 	MaxConnections int // of a Router, those in the handshake included; 1024
 	MaxPerHost     int // of a Router from one IP address; 256
+	MaxReceiving   int // bytes of the messages of all connections of a Router until they are handled; no limit
 
 	Handshake time.Duration // from the connection to READY; 10 s
 	Message   time.Duration // from the first byte of a message to its last; 30 s

@@ -256,3 +256,44 @@ func TestServeEndsWithItsContext(t *testing.T) {
 		t.Errorf("%d connections are open", s.Open)
 	}
 }
+
+// Connections together take no more than the Router's budget, and what is handled
+// or cut off is given back.
+func TestReceivingIsBoundedForAll(t *testing.T) {
+	const size = 64 << 10
+	r := serve(t, "127.0.0.1:0", zmtp.Options{MaxReceiving: size + size/2}, echo)
+	half := connect(t, r, greeting+ready+"\x02\x00\x00\x00\x00\x00\x01\x00\x00"+strings.Repeat("x", size/2))
+	deadline := time.Now().Add(patience)
+	refused := func() bool {
+		d := dial(t, r.Addr().String(), zmtp.Options{})
+		defer func() { _ = d.Close() }()
+		ctx, cancel := context.WithDeadline(t.Context(), deadline)
+		defer cancel()
+		if err := d.Send(ctx, []byte(strings.Repeat("x", size))); err != nil {
+			return true
+		}
+		_, err := d.Receive(ctx)
+		return err != nil
+	}
+	for !refused() {
+		if time.Now().After(deadline) {
+			t.Fatal("two messages at a time fit into the budget of one and a half")
+		}
+	}
+	for r.Stats().Ended[zmtp.BuffersFull] == 0 {
+		if time.Now().After(deadline) {
+			t.Fatalf("ended: %v", r.Stats().Ended)
+		}
+	}
+	_ = half.Close()
+	for refused() {
+		if time.Now().After(deadline) {
+			t.Fatal("the budget of a connection that was cut off is not given back")
+		}
+	}
+	for range 3 {
+		if refused() {
+			t.Error("the budget of a handled message is not given back")
+		}
+	}
+}
