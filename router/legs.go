@@ -106,20 +106,28 @@ func (r *request) body(leg kvlayout.Role, params string) pieces {
 	return r.document.with(edits)
 }
 
+// publicID names a request to its client: by the client's own id, if there is one.
+func publicID(client, transfer string) string {
+	if client == "" {
+		return transfer
+	}
+	return client + "-" + digitsOf(transfer)[:8]
+}
+
+func digitsOf(transfer string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(transfer, transferPrefix), "-", "")
+}
+
 // requestID is X-Request-Id of both legs. Stock engines find their peer in it.
 func (p pair) requestID(client, transfer string) string {
-	digits := strings.ReplaceAll(strings.TrimPrefix(transfer, transferPrefix), "-", "")
 	if p.mover() == kvlayout.MoverEngine {
 		zmq := func(s *slot) string {
 			at := s.control()
 			return moriio.FormatZMQAddress(at.control(), at.Handshake, at.Notify)
 		}
-		return moriio.RequestID(zmq(p.prefill), zmq(p.decode), digits)
+		return moriio.RequestID(zmq(p.prefill), zmq(p.decode), digitsOf(transfer))
 	}
-	if client == "" {
-		return transfer
-	}
-	return client + "-" + digits[:8]
+	return publicID(client, transfer)
 }
 
 // transferPrefix begins a transfer id, as MoRIIO's proxies write it.

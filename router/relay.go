@@ -29,7 +29,8 @@ func (p *pool) take() *[]byte {
 
 func (p *pool) give(b *[]byte) { p.Put(b) }
 
-// relay passes decode's answer to the client byte for byte.
+// relay passes decode's answer to the client byte for byte, but for the id that
+// stock engines repeat.
 func (x *exchange) relay(o *opened) string {
 	x.metrics.firstByte.WithLabelValues(x.request.endpoint).Observe(time.Since(x.began).Seconds())
 	defer o.close()
@@ -45,15 +46,18 @@ func (x *exchange) relay(o *opened) string {
 	}
 	passHeader(x.w.Header(), o.answer.Header)
 	x.request.stream = eventStream(o.answer.Header)
+	names := x.renaming()
+	o.first = names.pass(o.first)
 	switch {
 	case o.whole:
+		o.first = append(o.first, names.rest()...)
 		x.w.Header().Set("Content-Length", strconv.Itoa(len(o.first)))
-	case o.answer.ContentLength >= 0:
+	case o.answer.ContentLength >= 0 && names == nil:
 		x.w.Header().Set("Content-Length", strconv.FormatInt(o.answer.ContentLength, 10))
 	}
 	x.w.WriteHeader(o.answer.StatusCode)
 	x.sent = true
-	f := x.pass(o)
+	f := x.pass(o, names)
 	switch {
 	case f == nil:
 		x.count(&x.decode, nil)
@@ -67,7 +71,7 @@ func (x *exchange) relay(o *opened) string {
 }
 
 // pass copies the stream until its end.
-func (x *exchange) pass(o *opened) *failure {
+func (x *exchange) pass(o *opened, names *renaming) *failure {
 	out := newFlow(x.w, x.Idle)
 	out.flush = x.request.stream
 	defer out.end()
@@ -90,9 +94,12 @@ func (x *exchange) pass(o *opened) *failure {
 		n, err := o.answer.Body.Read(*buffer)
 		if n > 0 {
 			idle.putOff()
-			if out.write((*buffer)[:n]) != nil {
+			if out.write(names.pass((*buffer)[:n])) != nil {
 				return gone()
 			}
+		}
+		if err != nil && out.write(names.rest()) != nil {
+			return gone()
 		}
 		switch {
 		case errors.Is(err, io.EOF):
@@ -174,6 +181,9 @@ func (f *flow) write(b []byte) error {
 		f.armed = now
 		// Only a writer that wraps another has no deadline; then nothing is lost but the bound.
 		_ = f.control.SetWriteDeadline(now.Add(f.stall))
+	}
+	if len(b) == 0 {
+		return nil
 	}
 	if _, err := f.w.Write(b); err != nil {
 		return err
