@@ -27,6 +27,9 @@ const (
 	kvSocket   = pathDoor + "/kv.sock"
 )
 
+// enginePort is the name of the engine's port for requests.
+const enginePort = "http"
+
 // nonRoot is the user and group of PDPool's own images, and the group of the
 // volumes that containers of a pod share.
 const nonRoot int64 = 65532
@@ -123,7 +126,7 @@ func (r *Resolved) engineContainer(role kvlayout.Role, m marks) (corev1.Containe
 		Command:         cmd.Command,
 		Args:            cmd.Args,
 		Env:             mergeEnv(environment(cmd.Env), s.Env),
-		Ports:           []corev1.ContainerPort{port("http", ports.HTTP)},
+		Ports:           []corev1.ContainerPort{port(enginePort, ports.HTTP)},
 		Resources:       withGPUs(s.Resources, r.GPUResource, s.GPUs),
 		VolumeMounts:    r.engineMounts(),
 		StartupProbe:    startup(ports.HTTP, engine.HealthPath, engine.StartupBudget(r.Engine)),

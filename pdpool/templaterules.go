@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
@@ -87,30 +88,47 @@ func (c *templateCheck) check(raw []byte) {
 	c.metadata(tree)
 	spec, _ := tree["spec"].(map[string]any)
 	c.fields("spec", spec, podFields)
-	c.containers(t.Spec)
-	c.volumes(t.Spec.Volumes)
+	c.containers(spec, t.Spec)
+	c.volumes(spec)
 	if len(c.problems) > 0 {
 		return
 	}
 	// Some templates are pods and yet can't be merged: elements of lists without
 	// their key, for one.
-	if _, err := mergeTemplate(skeleton(), raw); err != nil {
+	merged, err := mergeTemplate(skeleton(), raw)
+	if err != nil {
 		c.wrong("", fmt.Sprintf("the template can't be merged: %.200s", err), lost, "give each element of a list its name or other key")
+		return
 	}
+	c.compare(skeleton(), merged)
 }
 
-// skeleton is a rendered pod as far as a merge looks at it: the lists with keys.
+// skeleton is a rendered pod as far as a merge looks at it, the lists with keys,
+// and with a value wherever the operator has one of its own.
 func skeleton() corev1.PodTemplateSpec {
-	container := func(name string) []corev1.Container {
-		return []corev1.Container{{
-			Name: name, Env: []corev1.EnvVar{{Name: "A"}}, Ports: []corev1.ContainerPort{port("http", 1)},
-			VolumeMounts: []corev1.VolumeMount{{Name: volumeShm, MountPath: pathShm}},
-		}}
+	container := func(name string) corev1.Container {
+		return corev1.Container{
+			Name: name, Image: "image", Env: []corev1.EnvVar{{Name: "A"}}, Ports: []corev1.ContainerPort{port(enginePort, 1)},
+			VolumeMounts: []corev1.VolumeMount{
+				{Name: volumeShm, MountPath: pathShm}, {Name: volumeDoor, MountPath: pathDoor}, {Name: volumeShared, MountPath: pathShared},
+			},
+			StartupProbe: startup(1, "/", agentStartup), ReadinessProbe: probe(1, "/", probePeriod, 1), LivenessProbe: probe(1, "/", probePeriod, 1),
+		}
 	}
-	return corev1.PodTemplateSpec{Spec: corev1.PodSpec{
-		Containers: container(v1alpha1.ContainerEngine), InitContainers: container(v1alpha1.ContainerAgent),
-		Tolerations: tolerations(), Volumes: []corev1.Volume{{Name: volumeShm}},
-	}}
+	engine, agent := container(v1alpha1.ContainerEngine), container(v1alpha1.ContainerAgent)
+	engine.Command = []string{"engine"}
+	engine.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: get(1, "/drain")}}
+	agent.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, Subdomain: "members", EnableServiceLinks: new(false),
+			TerminationGracePeriodSeconds: new(int64(1)),
+			Containers:                    []corev1.Container{engine}, InitContainers: []corev1.Container{agent},
+			Affinity: sameHost("pool", "pairing"), Tolerations: tolerations(),
+			Volumes: []corev1.Volume{{Name: volumeShm}, {Name: volumeDoor}, {Name: volumeShared}},
+		},
+	}
 }
 
 // podFields are fields of a pod that are not the user's, with the reason or the
@@ -118,6 +136,7 @@ func skeleton() corev1.PodTemplateSpec {
 var podFields = map[string]string{
 	"restartPolicy":                 "remove it: a replica is recreated as a whole",
 	"hostname":                      "remove it: it is the pod's name",
+	"hostnameOverride":              "remove it: the host name is the pod's name",
 	"subdomain":                     "remove it: it is the Service of the pool's members",
 	"nodeName":                      "use nodeSelector or affinity",
 	"schedulingGroup":               "remove it: the operator decides what is scheduled together",
@@ -173,8 +192,7 @@ func (c *templateCheck) metadata(tree map[string]any) {
 		}
 		names, _ := meta[key].(map[string]any)
 		for _, name := range slices.Sorted(maps.Keys(names)) {
-			domain, _, _ := strings.Cut(name, "/")
-			if domain == v1alpha1.GroupVersion.Group || name == v1alpha1.LabelManagedBy || name == v1alpha1.LabelComponent {
+			if ownedLabel(name) {
 				c.owned("metadata."+key, fmt.Sprintf("the template sets %s %s", strings.TrimSuffix(key, "s"), name), "remove it: the operator finds pods by it")
 			}
 		}
@@ -200,39 +218,63 @@ var (
 	}
 )
 
-func (c *templateCheck) containers(spec corev1.PodSpec) {
-	for i := range spec.InitContainers {
-		c.container(fmt.Sprintf("spec.initContainers[%d]", i), &spec.InitContainers[i], v1alpha1.ContainerAgent, agentFields)
+func (c *templateCheck) containers(tree map[string]any, spec corev1.PodSpec) {
+	list := func(name string, of []corev1.Container, ours string, owned map[string]string) {
+		raw := elements(tree[name])
+		seen := map[string]bool{}
+		for i := range of {
+			at := fmt.Sprintf("spec.%s[%d]", name, i)
+			if seen[of[i].Name] {
+				c.wrong(at+".name", fmt.Sprintf("the template has two containers %q", of[i].Name), "only one of them would be merged as it is written", "write it once")
+			}
+			seen[of[i].Name] = true
+			if i < len(raw) {
+				c.container(at, &of[i], raw[i], ours, owned)
+			}
+		}
 	}
-	for i := range spec.Containers {
-		c.container(fmt.Sprintf("spec.containers[%d]", i), &spec.Containers[i], v1alpha1.ContainerEngine, engineFields)
-	}
+	list("initContainers", spec.InitContainers, v1alpha1.ContainerAgent, agentFields)
+	list("containers", spec.Containers, v1alpha1.ContainerEngine, engineFields)
 }
 
 // container checks one container; ours is the one of that list that the operator
-// renders.
-func (c *templateCheck) container(path string, k *corev1.Container, ours string, owned map[string]string) {
+// renders. What is there counts as written, since an empty value replaces as well.
+func (c *templateCheck) container(path string, k *corev1.Container, raw map[string]any, ours string, owned map[string]string) {
 	switch k.Name {
 	case ours:
-		tree, _ := decode(encode(k)).(map[string]any)
-		c.fields(path, tree, owned)
+		c.fields(path, raw, owned)
+		c.mounts(path, k.VolumeMounts)
 	case v1alpha1.ContainerAgent, v1alpha1.ContainerEngine:
 		c.owned(path+".name", fmt.Sprintf("%s is named %s", path, k.Name), "the engine is in containers, the agent in initContainers: choose another name or move it")
 	}
-	if k.Name == v1alpha1.ContainerAgent {
-		for i, e := range k.Env {
-			if strings.HasPrefix(e.Name, "PDPOOL_") {
-				c.owned(fmt.Sprintf("%s.env[%d]", path, i), "the template sets "+e.Name+" of the agent", "remove it: it is configured by fields of transfer")
-			}
-		}
+	switch k.Name {
+	case v1alpha1.ContainerEngine:
+		c.ports(path, k.Ports)
+	case v1alpha1.ContainerAgent:
+		c.agent(path, k, raw)
 	}
 	c.problems = append(c.problems, gpusIn(c.root+"."+path+".resources", k.Resources, c.gpu, c.role)...)
 }
 
-func (c *templateCheck) volumes(volumes []corev1.Volume) {
-	for i, v := range volumes {
-		if v.Name == volumeDoor || v.Name == volumeShared {
-			c.owned(fmt.Sprintf("spec.volumes[%d]", i), "the template has a volume named "+v.Name, "choose another name")
+func (c *templateCheck) agent(path string, k *corev1.Container, raw map[string]any) {
+	if image, set := raw["image"]; set && image == "" {
+		c.owned(path+".image", "the template sets the image of the agent to nothing", "remove the line or give it a value")
+	}
+	for i, e := range k.Env {
+		if strings.HasPrefix(e.Name, "PDPOOL_") {
+			c.owned(fmt.Sprintf("%s.env[%d]", path, i), "the template sets "+e.Name+" of the agent", "remove it: it is configured by fields of transfer")
+		}
+	}
+}
+
+func (c *templateCheck) volumes(spec map[string]any) {
+	for i, v := range elements(spec["volumes"]) {
+		at := fmt.Sprintf("spec.volumes[%d]", i)
+		switch name := v["name"]; name {
+		case volumeDoor, volumeShared:
+			c.owned(at, fmt.Sprintf("the template has a volume named %s", name), "choose another name")
+		case volumeShm:
+			c.shm(at, v)
 		}
 	}
 }

@@ -3,8 +3,10 @@ package pdpool
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
@@ -28,7 +30,43 @@ func mergeTemplate(rendered corev1.PodTemplateSpec, user []byte) (corev1.PodTemp
 	if err := json.Unmarshal(merged, &out); err != nil {
 		return corev1.PodTemplateSpec{}, fmt.Errorf("read the merged template: %w", err)
 	}
+	keepTolerations(&out.Spec, rendered.Spec.Tolerations)
+	keepAffinity(&out.Spec, rendered.Spec.Affinity)
 	return out, nil
+}
+
+// keepTolerations appends the rendered ones, as a merge replaces the list. A user's
+// for the same taint stands in their place.
+func keepTolerations(spec *corev1.PodSpec, rendered []corev1.Toleration) {
+	for _, ours := range rendered {
+		same := func(t corev1.Toleration) bool {
+			return t.Key == ours.Key && (t.Effect == "" || t.Effect == ours.Effect)
+		}
+		if !slices.ContainsFunc(spec.Tolerations, same) {
+			spec.Tolerations = append(spec.Tolerations, ours)
+		}
+	}
+}
+
+// keepAffinity appends the rendered terms of pod affinity, as a merge replaces the
+// list. All terms have to hold, so that a user's only narrow them.
+func keepAffinity(spec *corev1.PodSpec, rendered *corev1.Affinity) {
+	if rendered == nil || rendered.PodAffinity == nil {
+		return
+	}
+	if spec.Affinity == nil {
+		spec.Affinity = &corev1.Affinity{}
+	}
+	if spec.Affinity.PodAffinity == nil {
+		spec.Affinity.PodAffinity = &corev1.PodAffinity{}
+	}
+	terms := &spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	for _, ours := range rendered.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+		same := func(t corev1.PodAffinityTerm) bool { return equality.Semantic.DeepEqual(t, ours) }
+		if !slices.ContainsFunc(*terms, same) {
+			*terms = append(*terms, ours)
+		}
+	}
 }
 
 func withoutEngineArgs(user []byte) ([]byte, error) {
