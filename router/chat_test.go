@@ -53,3 +53,30 @@ func TestChat(t *testing.T) {
 		})
 	}
 }
+
+// TestTwoRoutersServeOnePool: they share nothing, so that what one tells engines of
+// a transfer must not be what the other tells of another.
+func TestTwoRoutersServeOnePool(t *testing.T) {
+	a := newRig(t)
+	b := newRig(t)
+	b.prefill, b.decode, b.instances = a.prefill, a.decode, a.instances
+	b.publish()
+	seen := map[string]bool{}
+	const body = `{"model":"m","messages":[{"role":"user","content":"hi"}],"request_id":"same"}`
+	for range 8 {
+		for _, r := range []*rig{a, b} {
+			got := r.post(t, chatCompletions, body, "X-Request-Id", "same")
+			p, d := next(t, "prefill's leg", a.prefill.calls), next(t, "decode's leg", a.decode.calls)
+			transfer := got.header.Get(TransferHeader)
+			for _, leg := range []call{p, d} {
+				if !strings.Contains(leg.body, `"transfer_id":"`+transfer+`"`) {
+					t.Fatalf("%s is not that of %s", transfer, leg.body)
+				}
+			}
+			if id := p.header.Get("X-Request-Id"); got.status != 200 || seen[transfer] || seen[id] || id != d.header.Get("X-Request-Id") {
+				t.Fatalf("status %d, transfer %s, ids %s and %s", got.status, transfer, id, d.header.Get("X-Request-Id"))
+			}
+			seen[transfer], seen[p.header.Get("X-Request-Id")] = true, true
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"strconv"
 
 	"github.com/tidwall/gjson"
 )
@@ -32,10 +33,12 @@ func (s *Server) serveModels(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(err) // strings and numbers only
 	}
+	body = append(body, '\n')
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	out := newFlow(w, s.Idle)
 	defer out.end()
-	_ = out.write(append(body, '\n')) // the client may have gone
+	_ = out.write(body) // the client may have gone
 }
 
 // serveTokenize passes a request on to a prefill instance.
@@ -99,6 +102,9 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, text string) *
 		return &failure{asIs: &verbatim{answer.StatusCode, answer.Header, []byte(masked(string(told), p))}, status: answer.StatusCode}
 	}
 	passHeader(w.Header(), answer.Header)
+	if answer.ContentLength >= 0 {
+		w.Header().Set("Content-Length", strconv.FormatInt(answer.ContentLength, 10))
+	}
 	out := newFlow(w, s.Idle)
 	defer out.end()
 	w.WriteHeader(answer.StatusCode)

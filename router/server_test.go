@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -156,8 +157,8 @@ func TestTokenize(t *testing.T) {
 	r.prefill.says(200, tokens)
 	for _, body := range []string{`{"model":"m","prompt":"x"}`, `{"prompt":"x"}`} {
 		a := r.post(t, "/tokenize", body)
-		if a.status != 200 || a.body != tokens {
-			t.Errorf("%s: status %d, %s", body, a.status, a.body)
+		if a.status != 200 || a.body != tokens || a.header.Get("Content-Length") != strconv.Itoa(len(tokens)) {
+			t.Errorf("%s: status %d, %s of %q bytes", body, a.status, a.body, a.header.Get("Content-Length"))
 		}
 		if c := next(t, "tokenize", r.prefill.calls); c.path != "/tokenize" || c.body != body {
 			t.Errorf("prefill got %s %s", c.path, c.body)
