@@ -15,20 +15,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	crwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -172,17 +165,6 @@ func joined(errs []error) error {
 }
 
 func managerOptions(o options, scheme *runtime.Scheme, authority *certs.Authority) ctrl.Options {
-	ours := labels.NewSelector()
-	if has, err := labels.NewRequirement(v1alpha1.LabelPool, selection.Exists, nil); err == nil {
-		ours = ours.Add(*has)
-	}
-	byObject := map[client.Object]cache.ByObject{}
-	for _, kind := range []client.Object{
-		&corev1.Pod{}, &corev1.Service{}, &corev1.ServiceAccount{},
-		&appsv1.Deployment{}, &appsv1.ControllerRevision{}, &rbacv1.RoleBinding{},
-	} {
-		byObject[kind] = cache.ByObject{Label: ours}
-	}
 	return ctrl.Options{
 		Scheme:                  scheme,
 		Metrics:                 server.Options{BindAddress: o.metricsAddress},
@@ -193,10 +175,7 @@ func managerOptions(o options, scheme *runtime.Scheme, authority *certs.Authorit
 		// A manager that ends gives the lease back, so that a roll-out of the
 		// operator does not pause the pools.
 		LeaderElectionReleaseOnCancel: true,
-		Cache: cache.Options{
-			ByObject:         byObject,
-			DefaultTransform: cache.TransformStripManagedFields(),
-		},
+		Cache:                         controllers.CacheOptions(),
 		WebhookServer: crwebhook.NewServer(crwebhook.Options{
 			Port: o.webhookPort,
 			TLSOpts: []func(*tls.Config){func(c *tls.Config) {
