@@ -24,7 +24,8 @@ var whole = transport.Batch{
 }
 
 // TestMain: a child with a directory is a reader; with an address after a
-// newline it is a writer that floods memory 1 there.
+// newline it is a writer that floods memory 1 there, and has started when the
+// first batch is in place.
 func TestMain(m *testing.M) {
 	child.Main(m, func(arg string) (transport.Mover, error) {
 		dir, addr, _ := strings.Cut(arg, "\n")
@@ -41,6 +42,13 @@ func TestMain(m *testing.M) {
 		}
 		s, err := mover.Dial(context.Background(), "", to)
 		if err != nil {
+			return nil, err
+		}
+		first := make(chan error, 1)
+		if err := s.Post(context.Background(), whole, func(_ int64, err error) { first <- err }); err != nil {
+			return nil, err
+		}
+		if err := <-first; err != nil {
 			return nil, err
 		}
 		go flood(context.Background(), s)
@@ -139,8 +147,8 @@ func TestWriterProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 			peer := child.Start(t, dir+"\n"+hex.EncodeToString(m.Address()))
-			for len(m.Received("flood")) == 0 { // it writes
-				time.Sleep(time.Millisecond)
+			if len(m.Received("flood")) == 0 {
+				t.Fatal("the child has not written")
 			}
 			peer.Signal(c.signal)
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

@@ -4,9 +4,13 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/transferagent/transport"
@@ -15,7 +19,12 @@ import (
 // fake listens as a mover would and hands each connection to serve.
 func fake(t *testing.T, serve func(*net.TCPConn)) []byte {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	return fakeWith(t, net.ListenConfig{}, serve)
+}
+
+func fakeWith(t *testing.T, config net.ListenConfig, serve func(*net.TCPConn)) []byte {
+	t.Helper()
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,9 +100,14 @@ func TestFrozen(t *testing.T) {
 
 // TestStuckWriteIsCut: Unregister does not wait for a peer that stopped reading.
 func TestStuckWriteIsCut(t *testing.T) {
-	addr := fake(t, welcomed)
+	small := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, heldByASocket) })
+		return errors.Join(err, failed)
+	}}
+	addr := fakeWith(t, small, welcomed)
 	m := newMover(t, Options{Withdrawal: 100 * time.Millisecond, WriteStall: time.Hour, AckTimeout: time.Hour})
-	const size = 64 << 20 // more than the sockets hold
+	const size = 8 * framePayload
 	if err := m.Register(1, transport.Memory{Bytes: make([]byte, size)}); err != nil {
 		t.Fatal(err)
 	}
@@ -101,12 +115,18 @@ func TestStuckWriteIsCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	lanes := s.(*session).lanes
+	for _, l := range lanes {
+		if err := l.conn.SetWriteBuffer(heldByASocket); err != nil {
+			t.Fatal(err)
+		}
+	}
 	done := make(chan error, 1)
 	b := transport.Batch{Source: 1, Copies: []kvlayout.Copy{{Length: size, Count: 1}}}
 	if err := s.Post(t.Context(), b, func(_ int64, err error) { done <- err }); err != nil {
 		t.Fatal(err)
 	}
-	awaitStuck(t, s.(*session))
+	awaitFrames(t, lanes)
 	m.Unregister(1)
 	if err := <-done; !errors.Is(err, transport.ErrFrozen) {
 		t.Errorf("%v, want ErrFrozen", err)
@@ -114,18 +134,23 @@ func TestStuckWriteIsCut(t *testing.T) {
 	<-s.Done()
 }
 
-// awaitStuck returns when a session has sent nothing for a while.
-func awaitStuck(t *testing.T, s *session) {
+// heldByASocket is a buffer that a frame does not fit into.
+const heldByASocket = 64 << 10
+
+// awaitFrames returns when each lane writes its first frame: it is noted when its
+// memory is held, and let go of when all of it is in the socket.
+func awaitFrames(t *testing.T, lanes []*lane) {
 	t.Helper()
-	last := -1
-	for range time.Tick(50 * time.Millisecond) {
-		s.mu.Lock()
-		owed := s.owed
-		s.mu.Unlock()
-		if owed == last && owed > 0 {
-			return
+	deadline := time.Now().Add(20 * time.Second)
+	for _, l := range lanes {
+		for owed := 0; owed == 0; runtime.Gosched() {
+			if time.Now().After(deadline) {
+				t.Fatal("no frame is being written")
+			}
+			l.mu.Lock()
+			owed = len(l.owed)
+			l.mu.Unlock()
 		}
-		last = owed
 	}
 }
 

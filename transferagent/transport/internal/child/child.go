@@ -5,12 +5,16 @@ package child
 import (
 	"bufio"
 	"encoding/hex"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pdpool/pdpool/transferagent/transport"
 )
@@ -82,10 +86,30 @@ func Start(t *testing.T, arg string) *Process {
 	return p
 }
 
-// Signal sends the child a signal: SIGKILL, SIGSTOP, SIGCONT.
+// Signal sends the child a signal: SIGKILL, SIGSTOP, SIGCONT. It returns from
+// SIGSTOP when no thread of the child runs any more.
 func (p *Process) Signal(s syscall.Signal) {
 	p.t.Helper()
 	if err := p.command.Process.Signal(s); err != nil {
 		p.t.Fatal(err)
+	}
+	if s != syscall.SIGSTOP {
+		return
+	}
+	stopped := make(chan error, 1)
+	go func() { // ends with the child at the latest
+		err := error(unix.EINTR)
+		for errors.Is(err, unix.EINTR) {
+			err = unix.Waitid(unix.P_PID, p.command.Process.Pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		}
+		stopped <- err
+	}()
+	select {
+	case err := <-stopped:
+		if err != nil {
+			p.t.Fatal(err)
+		}
+	case <-time.After(20 * time.Second):
+		p.t.Fatal("the child goes on")
 	}
 }
