@@ -81,8 +81,11 @@ type Mover interface {
 // Session is a connection from this mover to one peer.
 type Session interface {
 	// Post starts a batch. done is called exactly once, from another goroutine,
-	// and not before the last byte is in the peer's memory or, on an error, no
-	// further byte of the batch can get there. moved is counted while copying.
+	// and not before the own memory is read for it no more. Without an error the
+	// last byte is in the peer's memory then; with one that the peer answered, no
+	// further byte gets there. When the session has broken, the peer may go on
+	// with what its kernel has received already: only its Revoke or Unregister
+	// says that nothing more is placed. moved is counted while copying.
 	// Post blocks only while the session's queue is full, at most until ctx ends.
 	// When Post returns an error nothing was started and done is never called;
 	// what is wrong at the source (ErrUnknownMemory, ErrBounds) is told this way,
@@ -90,7 +93,8 @@ type Session interface {
 	// Close of this session or on Unregister.
 	Post(ctx context.Context, b Batch, done func(moved int64, err error)) error
 	// Done is closed when the session has ended: the peer died, its memory went,
-	// or Close. No copy of it is in flight then. Err says why.
+	// or Close. The own memory is read for none of its batches then; of the
+	// peer's see Post. Err says why.
 	Done() <-chan struct{}
 	Err() error
 	// Close ends the session; every outstanding done has been called when it returns.

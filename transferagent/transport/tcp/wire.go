@@ -50,7 +50,6 @@ const (
 	statusUnknownMemory
 	statusRevoked
 	statusStale
-	statusClosing
 )
 
 // err is nil for statusOK.
@@ -66,8 +65,6 @@ func (s status) err() error {
 		return transport.ErrRevoked
 	case statusStale:
 		return transport.ErrStale
-	case statusClosing:
-		return transport.ErrPeerGone
 	}
 	return fmt.Errorf("peer answered with status %d", uint32(s))
 }
