@@ -130,7 +130,8 @@ func (c *cluster) write(o Object) {
 	o.SetUID(types.UID(fmt.Sprint("uid-", c.uids)))
 	o.SetCreationTimestamp(metav1.NewTime(c.now))
 	if d, ok := o.(*appsv1.Deployment); ok {
-		d.Status = appsv1.DeploymentStatus{Replicas: *d.Spec.Replicas, ReadyReplicas: *d.Spec.Replicas}
+		n := *d.Spec.Replicas
+		d.Status = appsv1.DeploymentStatus{Replicas: n, ReadyReplicas: n, UpdatedReplicas: n}
 	}
 	if p, ok := o.(*corev1.Pod); ok {
 		p.Status.Phase = corev1.PodPending

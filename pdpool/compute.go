@@ -263,6 +263,7 @@ func (p *planner) remove(g *group) {
 	for _, pod := range g.pods {
 		if pod.DeletionTimestamp == nil {
 			p.plan.Delete = append(p.plan.Delete, pod)
+			p.note(Progressing, v1alpha1.ReasonRemoving, fmt.Sprintf("pod %s is removed", pod.Name))
 		}
 	}
 	g.state = ended
@@ -276,5 +277,5 @@ func (p *planner) again(d time.Duration) {
 }
 
 func (p *planner) event(kind, reason, message string) {
-	p.plan.Events = append(p.plan.Events, Event{Type: kind, Reason: reason, Message: message})
+	p.plan.Events = append(p.plan.Events, Event{Type: kind, Reason: reason, Message: clipped(message, maxNote)})
 }

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/kvlayout"
 )
@@ -27,6 +30,7 @@ var weight = []string{
 	v1alpha1.ReasonRecovering,
 	v1alpha1.ReasonRemoving,
 	v1alpha1.ReasonCreating,
+	v1alpha1.ReasonApplying,
 	v1alpha1.ReasonStarting,
 }
 
@@ -45,9 +49,6 @@ func (p *planner) finish() Plan {
 	}
 	if len(p.notes) == 0 {
 		p.plan.Outcome, p.plan.Reason, p.plan.Message = Converged, v1alpha1.ReasonConverged, "all instances are ready"
-		if len(p.plan.Apply)+len(p.plan.Delete) > 0 {
-			p.plan.Outcome = Progressing
-		}
 		return p.plan
 	}
 	first := slices.MinFunc(p.notes, func(a, b note) int {
@@ -90,7 +91,7 @@ func (p *planner) notePods() {
 			case g.image != "":
 				p.note(Waiting, v1alpha1.ReasonImageUnavailable, g.image)
 			case g.unschedulable != "":
-				p.note(Waiting, v1alpha1.ReasonUnschedulable, g.unschedulable)
+				p.note(Waiting, v1alpha1.ReasonUnschedulable, g.unschedulable+p.heldBy())
 			default:
 				p.note(Progressing, v1alpha1.ReasonStarting, fmt.Sprintf("%s is starting", g))
 			}
@@ -98,12 +99,49 @@ func (p *planner) notePods() {
 	}
 }
 
-// noteRouter tells of router pods that are not ready.
+// heldBy says which node a pool is held on by pods that are ending, where its
+// backend keeps it on one. They count for the scheduler until they are gone, which
+// on a dead node is when somebody removes the node or forces the pods' deletion.
+func (p *planner) heldBy() string {
+	if !p.resolved.oneHost() {
+		return ""
+	}
+	for i := range p.seen.Pods {
+		if pod := &p.seen.Pods[i]; pod.DeletionTimestamp != nil && pod.Spec.NodeName != "" {
+			return fmt.Sprintf(" (backend %s keeps all pods on one node, and pod %s is ending on %s: if that node is lost, delete the node or force the pod's deletion)",
+				p.resolved.Backend, pod.Name, pod.Spec.NodeName)
+		}
+	}
+	return ""
+}
+
+// noteRouter tells of a router that is not as the spec wants it, pods of an older
+// revision among it.
 func (p *planner) noteRouter() {
 	if !p.resolved.Router.Builtin {
 		return
 	}
-	if _, n := p.routerReady(); n < p.resolved.Router.Replicas {
-		p.note(Progressing, v1alpha1.ReasonStarting, fmt.Sprintf("%d of %d router pods are ready", n, p.resolved.Router.Replicas))
+	want := int32(p.resolved.Router.Replicas)
+	d := p.routerDeployment()
+	if d == nil {
+		p.note(Progressing, v1alpha1.ReasonStarting, fmt.Sprintf("0 of %d router pods are ready", want))
+		return
 	}
+	s := &d.Status
+	if s.ObservedGeneration >= d.Generation && s.Replicas == want && s.UpdatedReplicas == want && s.ReadyReplicas == want {
+		return
+	}
+	p.note(Progressing, v1alpha1.ReasonStarting, fmt.Sprintf("%d router pods are ready, %d of %d are of the revision wanted%s",
+		s.ReadyReplicas, s.UpdatedReplicas, want, trouble(s.Conditions)))
+}
+
+// trouble is what a Deployment says of pods that it can't make or that don't come up.
+func trouble(conditions []appsv1.DeploymentCondition) string {
+	for _, c := range conditions {
+		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
+			c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse {
+			return ": " + bounded(c.Message)
+		}
+	}
+	return ""
 }

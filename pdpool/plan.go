@@ -8,7 +8,8 @@ import (
 type Outcome string
 
 const (
-	// Converged means that all is as the spec wants it, the plan is empty.
+	// Converged means that all is as the spec wants it. The plan does nothing but
+	// delete records of no more use.
 	Converged Outcome = "Converged"
 	// Progressing means that the plan does something, or pods that it made are starting.
 	Progressing Outcome = "Progressing"

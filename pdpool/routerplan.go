@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
+
 	"github.com/pdpool/pdpool/api/v1alpha1"
 )
 
@@ -57,6 +59,7 @@ func (p *planner) applyChildren() {
 		case !asApplied(live, o):
 			o.SetUID(live.GetUID())
 			p.plan.Apply = append(p.plan.Apply, o)
+			p.note(Progressing, v1alpha1.ReasonApplying, key+" is brought in line with what is wanted")
 		}
 	}
 	if p.resolved.Router.Builtin {
@@ -65,6 +68,7 @@ func (p *planner) applyChildren() {
 	for _, o := range p.children() {
 		if !wanted[childKey(o)] && o.GetDeletionTimestamp() == nil {
 			p.plan.Delete = append(p.plan.Delete, o)
+			p.note(Progressing, v1alpha1.ReasonRemoving, childKey(o)+" is removed")
 		}
 	}
 }
@@ -108,12 +112,20 @@ func (p *planner) live(key string) Object {
 // typed client read have no kind.
 func childKey(o Object) string { return fmt.Sprintf("%T %s", o, o.GetName()) }
 
-// routerReady is the number of router pods that exist and that are ready.
+// routerReady is the number of router pods that exist and that are ready, of any revision.
 func (p *planner) routerReady() (exist, isReady int) {
-	for i := range p.seen.Deployments {
-		if d := &p.seen.Deployments[i]; d.Name == routerName(p.pool.Name) {
-			return int(d.Status.Replicas), int(d.Status.ReadyReplicas)
-		}
+	if d := p.routerDeployment(); d != nil {
+		return int(d.Status.Replicas), int(d.Status.ReadyReplicas)
 	}
 	return 0, 0
+}
+
+// routerDeployment is the router's as seen, or nil.
+func (p *planner) routerDeployment() *appsv1.Deployment {
+	for i := range p.seen.Deployments {
+		if d := &p.seen.Deployments[i]; d.Name == routerName(p.pool.Name) {
+			return d
+		}
+	}
+	return nil
 }

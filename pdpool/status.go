@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -46,6 +47,10 @@ func Status(pool *v1alpha1.PDPool, seen Observed, plan Plan, applyErr error) v1a
 	outcome, reason, message := withError(plan, applyErr)
 	c := conditions{old: pool.Status.Conditions, generation: pool.Generation, now: seen.Now}
 	available := p.available(&c)
+	if !available && outcome == Converged {
+		// All is as the spec wants it, and it does not serve: the spec wants no replica.
+		reason, message = c.list[0].Reason, c.list[0].Message
+	}
 	p.compatible(&c)
 	p.rolledOut(&c)
 	c.set(v1alpha1.ConditionReady, available && outcome == Converged, reason, message)
@@ -86,8 +91,25 @@ type conditions struct {
 	now        time.Time
 }
 
-// maxConditionMessage is the API's limit.
-const maxConditionMessage = 32768
+// What the API takes of a condition's message and of an event's note, in bytes.
+const (
+	maxConditionMessage = 32768
+	maxNote             = 1024
+)
+
+// clipped cuts text to so many bytes, between characters.
+func clipped(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "?")
+	if len(text) <= limit {
+		return text
+	}
+	const more = "…"
+	cut := limit - len(more)
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + more
+}
 
 func (c *conditions) set(kind string, is bool, reason, message string) {
 	status := metav1.ConditionFalse
@@ -97,7 +119,7 @@ func (c *conditions) set(kind string, is bool, reason, message string) {
 	n := metav1.Condition{
 		Type: kind, Status: status, ObservedGeneration: c.generation,
 		LastTransitionTime: metav1.NewTime(c.now.Truncate(time.Second)),
-		Reason:             reason, Message: message[:min(len(message), maxConditionMessage)],
+		Reason:             reason, Message: clipped(message, maxConditionMessage),
 	}
 	if o := meta.FindStatusCondition(c.old, kind); o != nil && o.Status == status {
 		n.LastTransitionTime = o.LastTransitionTime
@@ -233,7 +255,7 @@ func Transitions(old, status v1alpha1.PDPoolStatus) []Event {
 		if c.Status == metav1.ConditionFalse && o != nil && o.Status == metav1.ConditionTrue || warns(c.Reason) {
 			kind = corev1.EventTypeWarning
 		}
-		out = append(out, Event{Type: kind, Reason: c.Reason, Message: bounded(c.Message)})
+		out = append(out, Event{Type: kind, Reason: c.Reason, Message: clipped(c.Message, maxNote)})
 	}
 	return out
 }

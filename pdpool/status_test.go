@@ -3,9 +3,11 @@ package pdpool
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -134,5 +136,97 @@ func TestStatusFigures(t *testing.T) {
 	}
 	if s.URL != "http://r1-router.serving.svc" || s.Transfer.Mover != v1alpha1.MoverAgent || s.Transfer.Backend != v1alpha1.BackendTCP || s.Decode.GPUsPerPod != 4 {
 		t.Errorf("status %+v", s)
+	}
+}
+
+// TestRouterThatCannotRoll holds that a pool is not Ready while its router is of an
+// older revision.
+func TestRouterThatCannotRoll(t *testing.T) {
+	for name, stuck := range map[string]func(*appsv1.Deployment){
+		"new pods don't come up": func(d *appsv1.Deployment) {
+			d.Status.Replicas, d.Status.UpdatedReplicas = d.Status.Replicas+1, 1
+			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Message: "no image"}}
+		},
+		"not looked at yet":            func(d *appsv1.Deployment) { d.Generation = 2 },
+		"an old pod serves in between": func(d *appsv1.Deployment) { d.Status.Replicas++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, simulatorPool(t), 64)
+			c.run(30)
+			seen := c.observed()
+			stuck(&seen.Deployments[0])
+			s := Status(c.pool, seen, Compute(c.pool, seen, c.defaults), nil)
+			got := meta.FindStatusCondition(s.Conditions, "Ready")
+			if got.Status != metav1.ConditionFalse || got.Reason != v1alpha1.ReasonStarting || !meta.IsStatusConditionTrue(s.Conditions, "Available") {
+				t.Errorf("conditions %+v", s.Conditions)
+			}
+			if len(seen.Deployments[0].Status.Conditions) > 0 && !strings.Contains(got.Message, "no image") {
+				t.Errorf("message %s", got.Message)
+			}
+		})
+	}
+}
+
+// TestReasonConvergedIsReady holds that Ready is never False for the reason Converged.
+func TestReasonConvergedIsReady(t *testing.T) {
+	c := newCluster(t, simulatorPool(t), 64)
+	c.check = func(c *cluster) {
+		if c.reason("Ready") == v1alpha1.ReasonConverged && !c.isTrue("Ready") {
+			t.Errorf("conditions %+v", c.pool.Status.Conditions)
+		}
+	}
+	c.run(30)
+	c.change(func(s *v1alpha1.PDPoolSpec) { s.Router.Replicas = 2 })
+	c.run(30)
+	c.change(func(s *v1alpha1.PDPoolSpec) { s.Decode.Layout.Interleave = 16 })
+	c.run(120)
+	c.change(func(s *v1alpha1.PDPoolSpec) { s.Router.Mode = v1alpha1.RouterNone })
+	c.run(30)
+}
+
+// TestUselessRecordsDoNotCount holds that a pool is Ready while records are pruned.
+func TestUselessRecordsDoNotCount(t *testing.T) {
+	c := newCluster(t, simulatorPool(t), 64)
+	c.run(30)
+	seen := c.observed()
+	old := seen.ControllerRevisions[0].DeepCopy()
+	old.Name, old.Labels[v1alpha1.LabelRevision] = "r1-old", "old"
+	seen.ControllerRevisions = append(seen.ControllerRevisions, *old)
+	plan := Compute(c.pool, seen, c.defaults)
+	if len(plan.Delete) != 1 || plan.Outcome != Converged {
+		t.Errorf("plan %+v", plan)
+	}
+}
+
+func TestClipped(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		limit int
+		want  string
+	}{
+		{"abc", 3, "abc"},
+		{"abcdef", 5, "ab…"},
+		{"aäöü", 6, "aä…"},
+		{"aäöü", 7, "aäöü"},
+		{"a\xff", 9, "a?"},
+	} {
+		if got := clipped(c.text, c.limit); got != c.want || len(got) > c.limit {
+			t.Errorf("%q in %d bytes is %q, want %q", c.text, c.limit, got, c.want)
+		}
+	}
+}
+
+// TestHeldByADeadNode holds that a pool on one host says what keeps it there.
+func TestHeldByADeadNode(t *testing.T) {
+	c := newCluster(t, simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Transfer.Backend = v1alpha1.BackendSharedMemory })), 8)
+	c.run(30)
+	for _, p := range c.pods() {
+		c.stuck[p.Name] = true
+		c.terminate(p)
+	}
+	c.steps(10)
+	got := meta.FindStatusCondition(c.pool.Status.Conditions, "Ready")
+	if got.Reason != v1alpha1.ReasonUnschedulable || !strings.Contains(got.Message, "is ending on node-1") {
+		t.Errorf("condition %+v", got)
 	}
 }

@@ -57,6 +57,8 @@ const (
 	ReasonConverged = "Converged"
 	// ReasonCreating: instances or other children are being created.
 	ReasonCreating = "Creating"
+	// ReasonApplying: children that differ from what is wanted are brought in line.
+	ReasonApplying = "Applying"
 	// ReasonStarting: pods exist that are not ready yet.
 	ReasonStarting = "Starting"
 	// ReasonRemoving: instances that are not wanted any more drain and end.
