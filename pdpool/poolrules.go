@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/engine"
@@ -28,6 +29,7 @@ func Rules() []kvlayout.RuleInfo {
 		rule("args-owned", kvlayout.SideScope, kvlayout.Refuse, "arguments and environment hold nothing that fields of the pool stand for", reasonArgs),
 		rule("template-owned", kvlayout.SideScope, kvlayout.Refuse, "a template holds only known fields that the operator leaves to the user", reasonTemplate),
 		rule("gpus-resources", kvlayout.SideScope, kvlayout.Refuse, "GPUs come from the layout", reasonGPUs),
+		rule("engine-version", kvlayout.PairScope, kvlayout.Warn, "engine.version is a version, and the engine has one", reasonVersion),
 		rule("fixed-field", kvlayout.PairScope, kvlayout.Refuse, "model.name and engine.type stay while replicas exist",
 			"clients and instances rely on them"),
 		rule("generation-change", kvlayout.PairScope, kvlayout.Warn, "old and new instances may pair",
@@ -39,6 +41,7 @@ const (
 	reasonName     = "the names of pods, which have at most 63 characters, begin with it"
 	reasonPorts    = "each rank binds its own port behind a base, and a pod has a block of them"
 	reasonMover    = "this version has no way to run it"
+	reasonVersion  = "what an engine can do is told by its version"
 	reasonHost     = "the bytes never leave the host, so both instances have to be on it"
 	reasonArgs     = "the operator renders it, and of a repeated flag the last one would win in silence"
 	reasonTemplate = "the operator has to rely on it"
@@ -85,6 +88,24 @@ func checkSplit(r *Resolved) []kvlayout.Problem {
 		}
 	}
 	return out
+}
+
+// checkVersion warns of a version that says nothing.
+func checkVersion(pool *v1alpha1.PDPool, r *Resolved) []kvlayout.Problem {
+	given := pool.Spec.Engine.Version
+	if given == "" {
+		return nil
+	}
+	warn := func(message, fix string) []kvlayout.Problem {
+		return []kvlayout.Problem{{Rule: "engine-version", Severity: kvlayout.Warn, Field: "engine.version", Message: message, Reason: reasonVersion, Fix: fix}}
+	}
+	if r.Engine == kvlayout.Simulator {
+		return warn(fmt.Sprintf("version %q has no effect: the Simulator is of the operator's own version", given), "remove engine.version")
+	}
+	if _, err := version.ParseGeneric(given); err != nil {
+		return warn(fmt.Sprintf("version %q is no version, so that it is unknown", given), "write it as in 0.33.0, or remove it to have it read from the image's tag")
+	}
+	return nil
 }
 
 // checkMover holds what this version can't run yet.

@@ -49,7 +49,7 @@ func Check(pool *v1alpha1.PDPool) []kvlayout.Problem {
 	r := Resolve(bareSpec(pool), Defaults{})
 	var problems []kvlayout.Problem
 	for _, found := range [][]kvlayout.Problem{
-		checkName(pool), checkSplit(&r), checkMover(pool, &r), checkHost(&r), checkArgs(&pool.Spec),
+		checkName(pool), checkSplit(&r), checkVersion(pool, &r), checkMover(pool, &r), checkHost(&r), checkArgs(&pool.Spec),
 		checkTemplates(&pool.Spec, &r), checkGPUs(&pool.Spec, &r),
 	} {
 		problems = append(problems, found...)

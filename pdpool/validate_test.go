@@ -118,6 +118,8 @@ func problemCases(t *testing.T) []struct {
 			"containers":[{"name":"engine","command":["sh"],"image":"x","lifecycle":{"preStop":{"sleep":{"seconds":1}}}},{"name":"transfer-agent"}],
 			"initContainers":[{"name":"transfer-agent","command":["sh"],"ports":[{"containerPort":1}],"readinessProbe":{"periodSeconds":1},"env":[{"name":"PDPOOL_NODE"}]}],
 			"volumes":[{"name":"kv-socket"}]}}`))},
+		{"version of the Simulator", simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.Version = "0.33.0" }))},
+		{"version that is none", vllmPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.Version = "latest" }))},
 		{"template with empty values", simulatorPool(t, decodeTemplate(`{"spec":{"containers":[{"name":"engine","command":[],"image":"","lifecycle":{}}],
 			"initContainers":[{"name":"transfer-agent","image":"","args":[],"readinessProbe":{}}]}}`))},
 		{"template that takes what engine and agent share", simulatorPool(t, decodeTemplate(`{"spec":{"hostnameOverride":"h",
@@ -186,7 +188,7 @@ func TestRulesHaveCases(t *testing.T) {
 	for _, rule := range []string{
 		"pool-name", "degrees", "heads-tp", "kv-heads-tp", "dcp-tp", "dcp-gqa", "interleave-block", "tp-multiple", "dcp-mix", "dcp-interleave",
 		"dcp-mla", "block-size", "kv-type", "gpus-per-pod", "args-owned", "template-owned", "gpus-resources", "mover-unavailable", "backend-host",
-		"ports-overlap", "model-geometry",
+		"ports-overlap", "model-geometry", "engine-version",
 	} {
 		if !told[rule] {
 			t.Errorf("no case breaks rule %s", rule)

@@ -22,12 +22,14 @@ import (
 // +kubebuilder:printcolumn:name="Mover",type=string,priority=1,JSONPath=`.status.transfer.mover`
 // +kubebuilder:printcolumn:name="Revision",type=string,priority=1,JSONPath=`.status.pairing`
 // +kubebuilder:printcolumn:name="URL",type=string,priority=1,JSONPath=`.status.url`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 30 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="pool-name: metadata.name must have at most 30 characters, begin with a letter, and hold lower-case letters, digits and inner dashes only, since the names of pods (at most 63 characters) are made of it; choose a shorter name"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || ((!has(oldSelf.status.prefill) || oldSelf.status.prefill.replicas == 0) && (!has(oldSelf.status.decode) || oldSelf.status.decode.replicas == 0)) || self.spec.model.name == oldSelf.spec.model.name",message="spec.model.name can't change while replicas exist, since clients would get another model under the same address; create a second pool",fieldPath=".spec.model.name"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || ((!has(oldSelf.status.prefill) || oldSelf.status.prefill.replicas == 0) && (!has(oldSelf.status.decode) || oldSelf.status.decode.replicas == 0)) || self.spec.engine.type == oldSelf.spec.engine.type",message="spec.engine.type can't change while replicas exist, since engines of two types don't understand each other; create a second pool",fieldPath=".spec.engine.type"
 type PDPool struct {
 	metav1.TypeMeta `json:",inline"`
-	// metadata is standard object metadata. The name has at most 30 characters.
+	// metadata is standard object metadata. The name has at most 30 characters, begins
+	// with a letter, and holds lower-case letters, digits and inner dashes only, since
+	// names of pods are made of it (rule pool-name, held by the webhook so that it is
+	// told together with all else that is wrong).
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 	// spec is what the user wants. Nothing else writes into it.

@@ -51,7 +51,8 @@ type EngineSpec struct {
 	Image string `json:"image,omitempty"`
 	// version is the engine's version, such as 0.33.0. Unset, it is read from the
 	// tag of the image where that is a version; else it is unknown, and rules that
-	// hold for some versions only warn.
+	// hold for some versions only warn. A text that is no version is unknown too, and
+	// the Simulator has no version (both warn, rule engine-version).
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +optional

@@ -57,7 +57,10 @@ type TransferSpec struct {
 	// +default="Auto"
 	// +optional
 	Mover Mover `json:"mover,omitempty"`
-	// backend is the way that the bytes take. Unset, it is Auto.
+	// backend is the way that the bytes take. Unset, it is Auto. With SharedMemory
+	// and XGMI all instances are kept on one node. When that node is lost, its pods
+	// hold the pool there until the node is deleted or their deletion is forced: it
+	// is not known before that they have ended.
 	// +default="Auto"
 	// +optional
 	Backend Backend `json:"backend,omitempty"`

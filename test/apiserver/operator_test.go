@@ -55,7 +55,8 @@ func testAdmission(t *testing.T, w world) {
 		}), []string{"mover-unavailable"}},
 		{"a name that is too long", pool(namespace, func(p *v1alpha1.PDPool) {
 			p.Name = strings.Repeat("a", 31)
-		}), []string{"pool-name"}},
+			p.Spec.Prefill.Layout.DCP = 2
+		}), []string{"pool-name", "dcp-mix"}},
 	} {
 		err := w.Create(t.Context(), c.bad)
 		if err == nil {
