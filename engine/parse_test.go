@@ -108,8 +108,10 @@ func TestJSONForms(t *testing.T) {
 	if raw, err := (engine.Flags{}).JSON("kv-transfer-config"); raw != nil || err != nil {
 		t.Errorf("nothing typed: %s, %v", raw, err)
 	}
-	if _, err := engine.ParseTransferConfig([]byte(`{"kv_connectr":"x"}`)); err == nil {
-		t.Error("an unknown key was accepted")
+	for _, key := range []string{"kv_connectr", "kv_buffer_device"} {
+		if _, err := engine.ParseTransferConfig([]byte(`{"` + key + `":"x"}`)); err == nil {
+			t.Errorf("%s was accepted", key)
+		}
 	}
 }
 

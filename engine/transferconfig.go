@@ -22,15 +22,12 @@ const (
 	Consumer = "kv_consumer"
 )
 
-// TransferConfig is the value of --kv-transfer-config. vLLM refuses keys that it
-// does not know.
+// TransferConfig is the value of --kv-transfer-config, as far as a pool uses it:
+// other keys are refused, also those that mean something to vLLM.
 type TransferConfig struct {
 	Connector     string         `json:"kv_connector"`
-	ModulePath    string         `json:"kv_connector_module_path,omitempty"`
 	Role          string         `json:"kv_role"`
 	FailurePolicy string         `json:"kv_load_failure_policy,omitempty"`
-	EngineID      string         `json:"engine_id,omitempty"`
-	BufferDevice  string         `json:"kv_buffer_device,omitempty"`
 	Extra         map[string]any `json:"kv_connector_extra_config,omitempty"`
 }
 
