@@ -3,6 +3,7 @@ package transferagent
 import (
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/transferagent/fault"
+	"github.com/pdpool/pdpool/transferagent/fault/faultplan"
 	"github.com/pdpool/pdpool/transferagent/session"
 )
 
@@ -12,7 +13,7 @@ func applyFaults(cfg *session.Config, names []string) error {
 	if err != nil || f.None() {
 		return err
 	}
-	cfg.Plan = f.Plan(kvlayout.WritePlan)
+	cfg.Plan = faultplan.Break(kvlayout.WritePlan, f)
 	cfg.FirstWriterEnds = f.FirstWriterEnds()
 	return nil
 }

@@ -1,6 +1,6 @@
 // Package fault breaks transfers on purpose, to show that what checks them sees
-// it. Only Simulator pools take faults: they come with an engine's Hello. It is
-// pure: faults change plans and decisions, they do no I/O.
+// it. Only Simulator pools take faults: they come with an engine's Hello. It says
+// which there are; what they do is up to who asks.
 package fault
 
 import (
@@ -129,6 +129,10 @@ func arguments(text, list string, keys ...string) ([]int, error) {
 	}
 	return values, nil
 }
+
+// Plan is the fault that changes plans, by name; "" when none does. Package
+// faultplan does it.
+func (f Faults) Plan() string { return f.plan }
 
 // FirstWriterEnds says that decode reports done at its first writer.
 func (f Faults) FirstWriterEnds() bool { return f.firstWriter }

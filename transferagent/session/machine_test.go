@@ -9,6 +9,7 @@ import (
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/moriio"
 	"github.com/pdpool/pdpool/transferagent/fault"
+	"github.com/pdpool/pdpool/transferagent/fault/faultplan"
 	"github.com/pdpool/pdpool/transferagent/kvproto"
 	"github.com/pdpool/pdpool/transferagent/session"
 )
@@ -61,7 +62,7 @@ func TestPlanIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := up(t, p, func(c *session.Config) { c.Plan = f.Plan(kvlayout.WritePlan) })
+	m := up(t, p, func(c *session.Config) { c.Plan = faultplan.Break(kvlayout.WritePlan, f) })
 	step(t, m, session.EngineMessage{Conn: scheduler(0), Message: kvproto.Hold{Transfer: "a", Blocks: []int32{1}, Tokens: 4}})
 	step(t, m, session.PeerMessage{Message: &moriio.RemoteBlocks{Transfer: "a", Blocks: []int32{2}, PDPool: &moriio.Allocation{
 		Epoch: 21, PeerEpoch: 11, Host: "d", Handshake: 1, Notify: 2, Tokens: 4,

@@ -1,12 +1,18 @@
-package fault
+// Package faultplan puts faults into the plans of copies. It is apart from the
+// names of the faults, so that an engine can take those without the layouts of
+// the agent.
+package faultplan
 
-import "github.com/pdpool/pdpool/kvlayout"
+import (
+	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/transferagent/fault"
+)
 
 // Planner makes the copies of one layer from one writer to one reader, as
 // kvlayout.WritePlan does.
 type Planner = func(dst []kvlayout.Copy, s kvlayout.WriteSpec) ([]kvlayout.Copy, error)
 
-// Plan returns next with the faults put in. Specs that next refuses are refused
+// Break returns next with the faults put in. Specs that next refuses are refused
 // with its error.
 //
 //   - copies-off: nothing is copied.
@@ -19,11 +25,11 @@ type Planner = func(dst []kvlayout.Copy, s kvlayout.WriteSpec) ([]kvlayout.Copy,
 // other rank for a group to land on; nothing is copied then, since a fault that
 // changes nothing would pass for a check that sees it. The same holds for
 // all-to-rank-0 on a prompt so short that all of it belongs to rank 0.
-func (f Faults) Plan(next Planner) Planner {
-	switch f.plan {
-	case CopiesOff:
+func Break(next Planner, f fault.Faults) Planner {
+	switch f.Plan() {
+	case fault.CopiesOff:
 		return checked(next, func(dst []kvlayout.Copy, _ kvlayout.WriteSpec) ([]kvlayout.Copy, error) { return dst, nil })
-	case InterleaveOff:
+	case fault.InterleaveOff:
 		return checked(next, func(dst []kvlayout.Copy, s kvlayout.WriteSpec) ([]kvlayout.Copy, error) {
 			if !dealt(s) {
 				return dst, nil
@@ -31,7 +37,7 @@ func (f Faults) Plan(next Planner) Planner {
 			s.TargetRank = (s.TargetRank + s.Placement.DCP - 1) % s.Placement.DCP
 			return next(dst, s)
 		})
-	case AllToRank0:
+	case fault.AllToRank0:
 		return checked(next, func(dst []kvlayout.Copy, s kvlayout.WriteSpec) ([]kvlayout.Copy, error) {
 			if !dealt(s) || s.TargetRank != 0 {
 				return dst, nil
