@@ -44,7 +44,7 @@ func (m *Mover) Dial(ctx context.Context, _ string, addr []byte) (transport.Sess
 		return nil, errors.Join(fmt.Errorf("dial %q: %w", a.name, err), conn.Close())
 	}
 	s := newSession(m, a.name, conn)
-	if !m.enter(s) {
+	if !m.open.Enter(s) {
 		s.box.End(transport.ErrClosed)
 		s.box.Flush()
 		return nil, errors.Join(fmt.Errorf("dial %q: %w", a.name, transport.ErrClosed), conn.Close())

@@ -19,11 +19,11 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/ledger"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/reception"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/regions"
 	"github.com/pdpool/pdpool/transferagent/transport/memory"
 )
@@ -95,12 +95,7 @@ type Mover struct {
 	received ledger.Ledger
 	drops    ledger.Drops
 	pool     *pool
-	serving  sync.WaitGroup // accept and serve goroutines
-
-	mu       sync.Mutex
-	closing  chan struct{} // closed by Close, under mu
-	incoming map[*inbound]struct{}
-	sessions map[*session]struct{}
+	open     *reception.Reception[*inbound, *session]
 }
 
 var _ transport.Mover = (*Mover)(nil)
@@ -125,13 +120,10 @@ func New(dir, name string, o Options) (*Mover, error) {
 		listener: l,
 		pool:     newPool(o.Workers),
 		drops:    ledger.Drops{Count: o.Count},
-		closing:  make(chan struct{}),
-		incoming: map[*inbound]struct{}{},
-		sessions: map[*session]struct{}{},
 	}
+	m.open = reception.New[*inbound, *session](o.MaxIncoming, &m.drops)
 	rand.Read(m.address.token[:])
-	m.serving.Add(1)
-	go m.accept()
+	m.open.Accept(m.next, (*inbound).serve, (*inbound).end)
 	return m, nil
 }
 
@@ -186,18 +178,11 @@ func (m *Mover) Dropped() map[string]int64 { return m.drops.Counts() }
 
 // Close implements transport.Mover. Writers are asked to let go of all memory first.
 func (m *Mover) Close() error {
-	m.mu.Lock()
-	if m.closed() {
-		m.mu.Unlock()
-		m.serving.Wait()
+	sessions, first := m.open.Close()
+	if !first {
+		m.open.Wait()
 		return nil
 	}
-	close(m.closing)
-	sessions := make([]*session, 0, len(m.sessions))
-	for s := range m.sessions {
-		sessions = append(sessions, s)
-	}
-	m.mu.Unlock()
 	err := m.listener.Close()
 	for _, s := range sessions {
 		s.box.End(transport.ErrClosed)
@@ -205,48 +190,13 @@ func (m *Mover) Close() error {
 	for _, id := range m.memory.IDs() {
 		m.Unregister(id)
 	}
-	for _, in := range m.inbounds() {
+	for _, in := range m.open.Incoming() {
 		in.conn.Close() //nolint:errcheck // nothing is left to do with it
 	}
 	for _, s := range sessions {
 		<-s.box.Ended()
 	}
-	m.serving.Wait()
+	m.open.Wait()
 	m.pool.close()
 	return err
-}
-
-func (m *Mover) closed() bool {
-	select {
-	case <-m.closing:
-		return true
-	default:
-		return false
-	}
-}
-
-func (m *Mover) enter(s *session) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed() {
-		return false
-	}
-	m.sessions[s] = struct{}{}
-	return true
-}
-
-func (m *Mover) forget(s *session) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.sessions, s)
-}
-
-func (m *Mover) inbounds() []*inbound {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out := make([]*inbound, 0, len(m.incoming))
-	for in := range m.incoming {
-		out = append(out, in)
-	}
-	return out
 }

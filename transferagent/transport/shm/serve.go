@@ -15,50 +15,24 @@ import (
 	"github.com/pdpool/pdpool/transferagent/transport"
 )
 
-// accept serves each connection on a goroutine. Nothing that a peer sends ends
-// it; only Close does.
-func (m *Mover) accept() {
-	defer m.serving.Done()
-	for {
-		conn, err := m.listener.AcceptUnix()
-		switch {
-		case err == nil:
-			m.admit(conn)
-		case errors.Is(err, net.ErrClosed):
-			return
-		default: // out of descriptors, most likely: let others give some back
-			m.drops.Add("accept")
-			select {
-			case <-m.closing:
-				return
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
+// next accepts a connection.
+func (m *Mover) next() (*inbound, error) {
+	conn, err := m.listener.AcceptUnix()
+	if err != nil {
+		return nil, err
+	}
+	return &inbound{mover: m, conn: conn, given: map[transport.MemoryID]struct{}{}, let: map[letGo]chan struct{}{}, gone: make(chan struct{})}, nil
+}
+
+func (in *inbound) serve() {
+	if in.welcome() {
+		in.run()
 	}
 }
 
-func (m *Mover) admit(conn *net.UnixConn) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed() || len(m.incoming) >= m.options.MaxIncoming {
-		m.drops.Add("crowded")
-		conn.Close() //nolint:errcheck // it is dropped
-		return
-	}
-	in := &inbound{mover: m, conn: conn, given: map[transport.MemoryID]struct{}{}, let: map[letGo]chan struct{}{}, gone: make(chan struct{})}
-	m.incoming[in] = struct{}{}
-	m.serving.Go(func() {
-		defer func() {
-			m.mu.Lock()
-			delete(m.incoming, in)
-			m.mu.Unlock()
-			conn.Close() //nolint:errcheck // nothing is left to do with it
-			close(in.gone)
-		}()
-		if in.welcome() {
-			in.run()
-		}
-	})
+func (in *inbound) end() {
+	in.conn.Close() //nolint:errcheck // nothing is left to do with it
+	close(in.gone)
 }
 
 // inbound is a peer that writes here.
@@ -217,7 +191,7 @@ var closed = func() <-chan struct{} {
 func (m *Mover) withdraw(id transport.MemoryID) {
 	ctx, cancel := context.WithTimeout(context.Background(), m.options.Withdrawal)
 	defer cancel()
-	peers := m.inbounds()
+	peers := m.open.Incoming()
 	waits := make([]<-chan struct{}, len(peers))
 	for i, in := range peers {
 		waits[i] = in.tell(message{kind: withdraw, memory: id}, withdrawn)
@@ -233,7 +207,7 @@ func (m *Mover) withdraw(id transport.MemoryID) {
 
 // revokeAtPeers has all writers stop copying for a transfer.
 func (m *Mover) revokeAtPeers(ctx context.Context, transfer string) error {
-	peers := m.inbounds()
+	peers := m.open.Incoming()
 	waits := make([]<-chan struct{}, len(peers))
 	for i, in := range peers {
 		waits[i] = in.tell(message{kind: revoke, flow: transport.Flow{Transfer: transfer}}, revoked)

@@ -127,7 +127,7 @@ func (s *session) supervise() {
 	}
 	s.conn.Close() //nolint:errcheck // nothing is left to do with it
 	s.box.Flush()
-	s.mover.forget(s)
+	s.mover.open.Forget(s)
 }
 
 // send writes a message; a failure ends the session. owing tells that the peer

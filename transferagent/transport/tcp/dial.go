@@ -34,7 +34,7 @@ func (m *Mover) Dial(ctx context.Context, host string, addr []byte) (transport.S
 		conns = append(conns, c)
 	}
 	s := newSession(m, hostport, conns)
-	if !m.enter(s) {
+	if !m.open.Enter(s) {
 		closeAll(conns)
 		s.box.End(transport.ErrClosed)
 		s.box.Flush()

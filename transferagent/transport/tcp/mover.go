@@ -12,11 +12,11 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/ledger"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/reception"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/regions"
 )
 
@@ -80,12 +80,7 @@ type Mover struct {
 	gate     regions.Gate
 	received ledger.Ledger
 	drops    ledger.Drops
-	serving  sync.WaitGroup // accept and serve goroutines
-
-	mu       sync.Mutex
-	closing  chan struct{} // closed by Close, under mu
-	incoming map[*net.TCPConn]struct{}
-	sessions map[*session]struct{}
+	open     *reception.Reception[*net.TCPConn, *session]
 }
 
 var _ transport.Mover = (*Mover)(nil)
@@ -107,13 +102,10 @@ func New(listen string, o Options) (*Mover, error) {
 		listener: l.(*net.TCPListener),
 		address:  address{port: uint16(l.Addr().(*net.TCPAddr).Port)},
 		drops:    ledger.Drops{Count: o.Count},
-		closing:  make(chan struct{}),
-		incoming: map[*net.TCPConn]struct{}{},
-		sessions: map[*session]struct{}{},
 	}
+	m.open = reception.New[*net.TCPConn, *session](o.MaxIncoming, &m.drops)
 	rand.Read(m.address.token[:])
-	m.serving.Add(1)
-	go m.accept()
+	m.open.Accept(m.listener.AcceptTCP, m.serve, end)
 	return m, nil
 }
 
@@ -149,21 +141,14 @@ func (m *Mover) Dropped() map[string]int64 { return m.drops.Counts() }
 
 // Close implements transport.Mover.
 func (m *Mover) Close() error {
-	m.mu.Lock()
-	if m.closed() {
-		m.mu.Unlock()
-		m.serving.Wait()
+	sessions, first := m.open.Close()
+	if !first {
+		m.open.Wait()
 		return nil
 	}
-	close(m.closing)
-	for c := range m.incoming {
-		c.Close() //nolint:errcheck // nothing is left to do with it
+	for _, c := range m.open.Incoming() {
+		end(c)
 	}
-	sessions := make([]*session, 0, len(m.sessions))
-	for s := range m.sessions {
-		sessions = append(sessions, s)
-	}
-	m.mu.Unlock()
 	err := m.listener.Close()
 	for _, s := range sessions {
 		s.box.End(transport.ErrClosed)
@@ -171,31 +156,6 @@ func (m *Mover) Close() error {
 	for _, s := range sessions {
 		<-s.box.Ended()
 	}
-	m.serving.Wait()
+	m.open.Wait()
 	return err
-}
-
-func (m *Mover) closed() bool {
-	select {
-	case <-m.closing:
-		return true
-	default:
-		return false
-	}
-}
-
-func (m *Mover) enter(s *session) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed() {
-		return false
-	}
-	m.sessions[s] = struct{}{}
-	return true
-}
-
-func (m *Mover) forget(s *session) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.sessions, s)
 }

@@ -11,48 +11,14 @@ import (
 	"github.com/pdpool/pdpool/transferagent/transport/internal/regions"
 )
 
-// accept serves each connection on a goroutine. Nothing that a peer sends ends
-// it; only Close does.
-func (m *Mover) accept() {
-	defer m.serving.Done()
-	for {
-		conn, err := m.listener.AcceptTCP()
-		switch {
-		case err == nil:
-			m.admit(conn)
-		case errors.Is(err, net.ErrClosed):
-			return
-		default: // out of descriptors, most likely: let others give some back
-			m.drops.Add("accept")
-			select {
-			case <-m.closing:
-				return
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
+func (m *Mover) serve(conn *net.TCPConn) {
+	if m.welcome(conn) {
+		newReceiver(m, conn).run()
 	}
 }
 
-func (m *Mover) admit(conn *net.TCPConn) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed() || len(m.incoming) >= m.options.MaxIncoming {
-		m.drops.Add("crowded")
-		conn.Close() //nolint:errcheck // it is dropped
-		return
-	}
-	m.incoming[conn] = struct{}{}
-	m.serving.Go(func() {
-		defer func() {
-			m.mu.Lock()
-			delete(m.incoming, conn)
-			m.mu.Unlock()
-			conn.Close() //nolint:errcheck // nothing is left to do with it
-		}()
-		if m.welcome(conn) {
-			newReceiver(m, conn).run()
-		}
-	})
+func end(conn *net.TCPConn) {
+	conn.Close() //nolint:errcheck // nothing is left to do with it
 }
 
 // welcome answers a hello. The token is the right to write here, so it is never

@@ -134,7 +134,7 @@ func (s *session) supervise() {
 	}
 	s.wg.Wait()
 	s.box.Flush()
-	s.mover.forget(s)
+	s.mover.open.Forget(s)
 }
 
 // next cuts the next frame for a lane, into copies. It waits for one and gives
