@@ -162,6 +162,17 @@ func (x *pair) ask(t *testing.T, prompt string, count int) (prefill, decode *res
 	return <-got, decode
 }
 
+// awaitReceive returns when decode has told its agent of the first transfer.
+func (x *pair) awaitReceive(t *testing.T) {
+	t.Helper()
+	until(t, func() bool {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		f := x.flows["tx-1"]
+		return f != nil && f.receive != nil
+	})
+}
+
 // sound waits until nothing is in work, and then holds that no block is missing
 // and nothing has written where nothing may be.
 func sound(t *testing.T, in *Instance) {

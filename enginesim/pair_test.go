@@ -160,12 +160,7 @@ func TestAgentSaysWhy(t *testing.T) {
 	_, body := x.legs(words(10, 0), 4)
 	got := make(chan *response, 1)
 	go func() { got <- post(t.Context(), t, x.d, "/v1/completions", body) }()
-	until(t, func() bool {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		f := x.flows["tx-1"]
-		return f != nil && f.receive != nil
-	})
+	x.awaitReceive(t)
 	x.mu.Lock()
 	x.fail(x.flows["tx-1"], "dcp-mix", "prefill has dcp 2, decode 4")
 	x.mu.Unlock()
@@ -189,12 +184,7 @@ func TestClientGone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan *response, 1)
 	go func() { ended <- post(ctx, t, x.d, "/v1/completions", body) }()
-	until(t, func() bool {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		f := x.flows["tx-1"]
-		return f != nil && f.receive != nil
-	})
+	x.awaitReceive(t)
 	cancel()
 	<-ended
 	f := <-aborted
@@ -218,12 +208,7 @@ func TestAgentRestarts(t *testing.T) {
 	_, body := x.legs(words(10, 0), 4)
 	got := make(chan *response, 1)
 	go func() { got <- post(t.Context(), t, x.d, "/v1/completions", body) }()
-	until(t, func() bool {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		f := x.flows["tx-1"]
-		return f != nil && f.receive != nil
-	})
+	x.awaitReceive(t)
 	x.decode.restart(t)
 	if r := <-got; r.status != http.StatusInternalServerError || r.Error.Rule != "agent-gone" {
 		t.Errorf("%s", r.raw)
@@ -270,12 +255,7 @@ func TestWritesBehindThePrompt(t *testing.T) {
 	p, d := x.legs(prompt, 4)
 	got := make(chan *response, 2)
 	go func() { got <- post(t.Context(), t, x.d, "/v1/completions", d) }()
-	until(t, func() bool {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		f := x.flows["tx-1"]
-		return f != nil && f.receive != nil
-	})
+	x.awaitReceive(t)
 	if r := post(t.Context(), t, x.p, "/v1/completions", p); r.status != http.StatusOK {
 		t.Errorf("prefill: %s", r.raw)
 	}
@@ -358,12 +338,7 @@ func TestEndsWithTransfersUnderWay(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan *response, 1)
 	go func() { ended <- post(ctx, t, x.d, "/v1/completions", body) }()
-	until(t, func() bool {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		f := x.flows["tx-1"]
-		return f != nil && f.receive != nil
-	})
+	x.awaitReceive(t)
 	cancel()
 	<-ended
 	// Both now wait for an agent that never answers; goleak says whether they end.
