@@ -4,10 +4,71 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 )
+
+// readsPerWork is how many requests may be read for each that may be in work, half of
+// them from one host: bodies may take their time to come, and those that do must
+// leave room for others.
+const readsPerWork = 4
+
+// readers counts requests whose bodies are being read.
+type readers struct {
+	mu     sync.Mutex
+	all    int
+	byHost map[string]int
+}
+
+// enter counts a request of a host in; false when most are being read, or half of
+// that from this host.
+func (r *readers) enter(host string, most int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all >= most || r.byHost[host] >= most/2 {
+		return false
+	}
+	if r.byHost == nil {
+		r.byHost = map[string]int{}
+	}
+	r.all++
+	r.byHost[host]++
+	return true
+}
+
+func (r *readers) leave(host string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all--
+	if r.byHost[host]--; r.byHost[host] == 0 {
+		delete(r.byHost, host)
+	}
+}
+
+// read takes a request's body. It needs no place among the requests in work: who
+// sends slowly keeps nobody from work.
+func (s *Server) read(w http.ResponseWriter, r *http.Request) (*body, *failure) {
+	if s.inflight.Load() >= int64(s.MaxInflight) {
+		return nil, tooMany() // nothing of it is worth reading
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	if !s.readers.enter(host, readsPerWork*s.MaxInflight) {
+		return nil, unavailable(codeBusy, "the router reads as many requests as it may", 1)
+	}
+	defer s.readers.leave(host)
+	return s.readBody(w, r)
+}
+
+// tooMany refuses a request since others are in work.
+func tooMany() *failure {
+	return unavailable(codeBusy, "the router has as many requests in work as it may", 1)
+}
 
 // firstRead is what is allocated for a body before a byte of it has come.
 const firstRead = 16 << 10

@@ -75,12 +75,7 @@ func (s *Server) serveLegs(w http.ResponseWriter, r *http.Request) {
 	if checkID(id) == nil && id != "" {
 		w.Header().Set("X-Request-Id", id)
 	}
-	if !s.enter() {
-		s.refuse(w, endpoint, unavailable(codeBusy, "the router has as many requests in work as it may", 1))
-		return
-	}
-	defer s.leave()
-	body, f := s.readBody(w, r)
+	body, f := s.read(w, r)
 	if f != nil {
 		s.refuse(w, endpoint, f)
 		return
@@ -91,6 +86,11 @@ func (s *Server) serveLegs(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, endpoint, f)
 		return
 	}
+	if !s.enter() {
+		s.refuse(w, endpoint, tooMany())
+		return
+	}
+	defer s.leave()
 	p, f := s.choose(request.model)
 	if f != nil {
 		s.refuse(w, endpoint, f)

@@ -2,6 +2,7 @@ package router
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -147,6 +148,55 @@ func TestTooMany(t *testing.T) {
 		t.Errorf("status %d", a.status)
 	}
 	eventually(t, "room again", func() bool { return r.post(t, completions, simple).status == 200 })
+}
+
+// TestSlowBodiesTakeNoPlace: requests whose bodies do not come keep nobody out, and
+// there may be only so many of them, half of that from one host.
+func TestSlowBodiesTakeNoPlace(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.MaxInflight = 2 })
+	const most = 2 * readsPerWork
+	var slow []net.Conn
+	begin := func() {
+		conn, err := net.Dial("tcp", r.http.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if _, err := io.WriteString(conn, "POST "+completions+" HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"); err != nil {
+			t.Fatal(err)
+		}
+		slow = append(slow, conn)
+	}
+	reading := func(n int) func() bool {
+		return func() bool {
+			r.readers.mu.Lock()
+			defer r.readers.mu.Unlock()
+			return r.readers.all == n && len(r.readers.byHost) == min(n, 1)
+		}
+	}
+	for range most/2 - 1 {
+		begin()
+	}
+	eventually(t, "the slow ones are read", reading(most/2-1))
+	if a := r.post(t, completions, simple); a.status != http.StatusOK {
+		t.Errorf("beside slow bodies: status %d, %s", a.status, a.body)
+	}
+	begin()
+	eventually(t, "one more is read", reading(most/2))
+	if a := r.post(t, completions, simple); a.status != 503 || a.code(t) != codeBusy || a.header.Get("Retry-After") == "" {
+		t.Errorf("too many of one host: status %d, %s", a.status, a.body)
+	}
+	if !r.readers.enter("another", most) {
+		t.Error("a host is kept out by another")
+	}
+	r.readers.leave("another")
+	for _, conn := range slow {
+		_ = conn.Close()
+	}
+	eventually(t, "none is read", reading(0))
+	if a := r.post(t, completions, simple); a.status != http.StatusOK {
+		t.Errorf("afterwards: status %d, %s", a.status, a.body)
+	}
 }
 
 func TestClientThatSendsNoBody(t *testing.T) {

@@ -43,17 +43,17 @@ func (s *Server) serveModels(w http.ResponseWriter, r *http.Request) {
 
 // serveTokenize passes a request on to a prefill instance.
 func (s *Server) serveTokenize(w http.ResponseWriter, r *http.Request) {
-	if !s.enter() {
-		s.refuse(w, r.URL.Path, unavailable(codeBusy, "the router has as many requests in work as it may", 1))
-		return
-	}
-	defer s.leave()
-	body, f := s.readBody(w, r)
+	body, f := s.read(w, r)
 	if f != nil {
 		s.refuse(w, r.URL.Path, f)
 		return
 	}
 	defer body.release()
+	if !s.enter() {
+		s.refuse(w, r.URL.Path, tooMany())
+		return
+	}
+	defer s.leave()
 	if f := s.tokenize(w, r, body.text); f != nil {
 		s.refuse(w, r.URL.Path, f)
 		return

@@ -27,7 +27,7 @@ type Options struct {
 
 	MaxBody     int64 // bytes of one request's body
 	MaxBuffered int64 // bytes of the bodies of all requests that are not answered
-	MaxInflight int   // requests that are not answered
+	MaxInflight int   // requests that are read and not answered
 
 	Dial    time.Duration // to connect to an engine
 	Body    time.Duration // for a client to send its body
@@ -53,6 +53,7 @@ type Server struct {
 	started   time.Time
 	policies  struct{ prefill, decode policy.Policy }
 
+	readers   readers
 	inflight  atomic.Int64
 	buffered  atomic.Int64
 	lingering atomic.Int64

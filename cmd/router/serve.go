@@ -19,7 +19,7 @@ import (
 
 // Limits of the HTTP servers.
 const (
-	headersWithin = 10 * time.Second
+	headersWithin = 5 * time.Second
 	maxHeaders    = 64 << 10
 	keepClient    = 2 * time.Minute
 	opsWithin     = 15 * time.Second
@@ -70,10 +70,12 @@ func (s *servers) bind(ctx context.Context) (err error) {
 		Handler: s.router.Handler(), ReadHeaderTimeout: headersWithin, IdleTimeout: keepClient, MaxHeaderBytes: maxHeaders,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
+	s.listen = bounded(s.listen, spareConns+connsPerWork*o.limits.MaxInflight)
 	if o.metrics != "" {
 		if s.opsAt, err = listen(ctx, o.metrics); err != nil {
 			return fmt.Errorf("--metrics: %w", err)
 		}
+		s.opsAt = bounded(s.opsAt, opsConns)
 		s.ops = &http.Server{
 			Handler: s.router.OpsHandler(), ReadHeaderTimeout: headersWithin, ReadTimeout: opsWithin, WriteTimeout: opsWithin,
 			IdleTimeout: keepClient, MaxHeaderBytes: maxHeaders, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
