@@ -73,7 +73,7 @@ func parse(args []string, out, errOut io.Writer) (o options, done bool, err erro
 	fs.StringVar(&o.pool, "pool", "", "name of the pool whose pods are watched; none: no Kubernetes is asked")
 	fs.StringVar(&o.listen, "listen", ":8000", "address of the HTTP server for clients")
 	fs.StringVar(&o.metrics, "metrics", ":9090", "address of /metrics, /healthz and /readyz; empty: none")
-	fs.StringVar(&o.registrations, "registrations", ":36367", "address for MoRIIO registrations (ZMTP); empty: none")
+	fs.StringVar(&o.registrations, "registrations", ":36367", "address for MoRIIO registrations (ZMTP); empty: none, as it is with --static unless given")
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty: as a pod in the cluster")
 	fs.StringVar(&o.static, "static", "", "file with a list of instances, YAML or JSON")
 	fs.StringVar(&o.policy, "policy", policy.NameLeastLoaded, "how instances are chosen: "+policy.NameLeastLoaded+" or "+policy.NameRoundRobin)
@@ -95,11 +95,20 @@ func parse(args []string, out, errOut io.Writer) (o options, done bool, err erro
 		}
 		return o, false, errUsage
 	}
+	if o.static != "" && !given(fs, "registrations") {
+		o.registrations = "" // the file says who is to be believed
+	}
 	if *show {
 		_, err := fmt.Fprintln(out, "router "+version)
 		return o, true, err
 	}
 	return o, false, o.validate(fs.Args())
+}
+
+// given says whether a flag was set.
+func given(fs *flag.FlagSet, name string) (set bool) {
+	fs.Visit(func(f *flag.Flag) { set = set || f.Name == name })
+	return set
 }
 
 func (o *options) validate(rest []string) error {

@@ -73,6 +73,23 @@ func TestBadConfiguration(t *testing.T) {
 	}
 }
 
+// TestRegistrationsBesideAFile: a file's instances are all, unless told otherwise.
+func TestRegistrationsBesideAFile(t *testing.T) {
+	for want, args := range map[string][]string{
+		"":       {"--static=x"},
+		":36367": {"--static=x", "--registrations=:36367"},
+		":1":     {"--registrations=:1", "--static=x"},
+	} {
+		o, done, err := parse(args, io.Discard, io.Discard)
+		if err != nil || done || o.registrations != want {
+			t.Errorf("%v: %q, not %q; %v, %v", args, o.registrations, want, done, err)
+		}
+	}
+	if o, _, err := parse(nil, io.Discard, io.Discard); err != nil || o.registrations != ":36367" {
+		t.Errorf("without a file: %q, %v", o.registrations, err)
+	}
+}
+
 // process is a router that runs within the test.
 type process struct {
 	url  string

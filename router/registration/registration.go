@@ -47,12 +47,13 @@ type Options struct {
 	Source *router.Source
 	Log    *slog.Logger
 	// Namespace and Pool, when set, restrict registrations to those that agents of
-	// this pool relay from their own address: a registration proves nothing else.
+	// this pool relay.
 	Namespace, Pool string
 	Metrics         prometheus.Registerer
 }
 
-// Listener is a ROUTER socket for registrations.
+// Listener is a ROUTER socket for registrations. One is believed only about the
+// address that it comes from.
 type Listener struct {
 	o       Options
 	socket  *zmtp.Router
@@ -240,9 +241,9 @@ func (l *Listener) instance(m *moriio.Registration, from netip.Addr) (said route
 		if m.PDPool == nil || m.PDPool.Pool != l.o.Pool || m.PDPool.Namespace != l.o.Namespace {
 			return said, reasonPool
 		}
-		if ip, err := netip.ParseAddr(host); err != nil || ip.Unmap() != from {
-			return said, reasonSender
-		}
+	}
+	if !own(host, from) || !own(control, from) {
+		return said, reasonSender
 	}
 	said = router.Instance{
 		Role: m.Role, Mode: m.TransferMode, Engine: kvlayout.VLLM, Mover: kvlayout.MoverEngine, Ready: true,
@@ -255,7 +256,18 @@ func (l *Listener) instance(m *moriio.Registration, from netip.Addr) (said route
 	return said, ""
 }
 
-// dialable refuses addresses that name nobody; names are not looked up.
+// own says that a host is the sender's: nothing else proves that who registers an
+// engine runs it. All loopback addresses are of one machine.
+func own(host string, from netip.Addr) bool {
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return false // names are not looked up
+	}
+	from = from.Unmap()
+	return ip.Unmap() == from || ip.Unmap().IsLoopback() && from.IsLoopback()
+}
+
+// dialable refuses addresses that name nobody.
 func dialable(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return err != nil || !ip.IsUnspecified() && !ip.IsMulticast()

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -207,6 +208,42 @@ func TestPoolTakesOnlyItsOwn(t *testing.T) {
 	}
 	if n := r.dropped(reasonSender); n != 1 {
 		t.Errorf("%v with another's address were dropped", n)
+	}
+}
+
+// TestOwnAddressOnly: without a pool too nobody registers another's address, as an
+// engine or for the control ports that a peer is told.
+func TestOwnAddressOnly(t *testing.T) {
+	r := newRig(t, "")
+	elsewhere, named, steered := stock(kvlayout.Decode, 2), stock(kvlayout.Decode, 3), stock(kvlayout.Decode, 4)
+	elsewhere.HTTPAddress = "10.9.8.7:2"
+	named.HTTPAddress = "localhost:3"
+	steered.ZMQAddress = moriio.FormatZMQAddress("10.9.8.7", 1, 2)
+	r.register(t, stock(kvlayout.Prefill, 1), elsewhere, named, steered, stock(kvlayout.Decode, 5))
+	r.becomes(t, 1)
+	if n := r.dropped(reasonSender); n != 3 {
+		t.Errorf("%v with another's address were dropped", n)
+	}
+	for _, c := range []struct {
+		host, from string
+		own        bool
+	}{
+		{"10.0.0.1", "10.0.0.1", true},
+		{"10.0.0.1", "::ffff:10.0.0.1", true},
+		{"::ffff:10.0.0.1", "10.0.0.1", true},
+		{"fd00::1", "fd00::1", true},
+		{"127.0.0.2", "127.0.0.1", true},
+		{"::1", "127.0.0.1", true},
+		{"10.0.0.1", "10.0.0.2", false},
+		{"10.0.0.1", "127.0.0.1", false},
+		{"127.0.0.1", "10.0.0.1", false},
+		{"::ffff:127.0.0.1", "10.0.0.1", false},
+		{"host", "10.0.0.1", false},
+		{"fe80::1%eth0", "fe80::1", false},
+	} {
+		if got := own(c.host, netip.MustParseAddr(c.from)); got != c.own {
+			t.Errorf("%s from %s: %v", c.host, c.from, got)
+		}
 	}
 }
 
