@@ -144,7 +144,9 @@ func (s *side) serve(c *kvconn.Conn) {
 			s.f.mu.Unlock()
 			continue
 		}
-		s.f.take(s, who, m)
+		if !s.f.repeated(s, m) {
+			s.f.take(s, who, m)
+		}
 	}
 }
 
@@ -235,6 +237,23 @@ func (f *fabric) take(s *side, who int, m kvproto.Message) {
 		s.tell(-1, kvproto.Quiet{Transfer: t.id})
 		f.fail(t, "aborted", "the other side has ended")
 	}
+}
+
+// repeated refuses blocks of a transfer that has some already.
+func (f *fabric) repeated(s *side, m kvproto.Message) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t := f.flows[kvproto.TransferOf(m)]
+	if t == nil {
+		return false
+	}
+	_, hold := m.(kvproto.Hold)
+	_, receive := m.(kvproto.Receive)
+	again := hold && t.hold != nil || receive && t.receive != nil
+	if again {
+		s.tell(-1, kvproto.Refused{Rule: "duplicate", Text: "again", Message: m.Type(), Transfer: t.id})
+	}
+	return again
 }
 
 func (s *side) tell(who int, m kvproto.Message) {

@@ -187,11 +187,11 @@ func (l *link) serve(ctx context.Context, g *group) error {
 func (l *link) listen(g *group, c *kvclient.Client, tp int) {
 	for m := range c.Messages() {
 		if r, ok := m.(kvproto.Refused); ok {
-			l.refused(g, r)
+			l.refused(g, r, tp)
 			continue
 		}
 		l.mu.Lock()
-		t := l.transfers[transferOf(m)]
+		t := l.transfers[kvproto.TransferOf(m)]
 		l.mu.Unlock()
 		if t == nil {
 			continue // a worker's report after the scheduler's, or of another incarnation
@@ -241,27 +241,20 @@ func (l *link) isDead(c *kvclient.Client) bool {
 }
 
 // refused counts what the agent didn't take. What it says of the registration
-// itself ends the link.
-func (l *link) refused(g *group, r kvproto.Refused) {
+// itself ends the link, what it says of a transfer that transfer.
+func (l *link) refused(g *group, r kvproto.Refused, tp int) {
 	g.tally.refused.Add(1)
 	g.log.Error("the agent refuses a message", "dp", g.dp, "rule", r.Rule, "text", r.Text)
 	if r.Rule == "kv-memory" || r.Rule == "kv-regions" {
 		l.drop(&kvclient.RefusedError{Rule: r.Rule, Text: r.Text})
+		return
 	}
-}
-
-func transferOf(m kvproto.Message) string {
-	switch m := m.(type) {
-	case kvproto.Done:
-		return m.Transfer
-	case kvproto.Failed:
-		return m.Transfer
-	case kvproto.Quiet:
-		return m.Transfer
-	case kvproto.Released:
-		return m.Transfer
+	l.mu.Lock()
+	t := l.transfers[r.Transfer]
+	l.mu.Unlock()
+	if t != nil && tp < 0 && t.refused(r) {
+		l.forget(t)
 	}
-	return ""
 }
 
 // reason is a link error in one line.

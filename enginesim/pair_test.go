@@ -343,3 +343,45 @@ func TestEndsWithTransfersUnderWay(t *testing.T) {
 	<-ended
 	// Both now wait for an agent that never answers; goleak says whether they end.
 }
+
+// A transfer id that comes again is refused, at once and without harm to the
+// transfer that has it.
+func TestTransferComesAgain(t *testing.T) {
+	x := startPair(t, latentJSON, []string{"-tp", "4"}, []string{"-tp", "4"})
+	x.mu.Lock()
+	x.frozen = true
+	x.mu.Unlock()
+	prompt := words(10, 0)
+	prefill, decode := x.legs(prompt, 4)
+	first := make(chan *response, 1)
+	go func() { first <- post(t.Context(), t, x.d, "/v1/completions", decode) }()
+	x.awaitReceive(t)
+	if r := post(t.Context(), t, x.d, "/v1/completions", decode); r.status == http.StatusOK || !strings.Contains(r.raw, "under way") {
+		t.Errorf("while it is live: %s", r.raw)
+	}
+	x.mu.Lock()
+	x.frozen = false
+	x.mu.Unlock()
+	if r := post(t.Context(), t, x.p, "/v1/completions", prefill); r.status != http.StatusOK {
+		t.Errorf("prefill: %s", r.raw)
+	}
+	if r := <-first; r.text() != x.d.reference(prompt, 4) {
+		t.Errorf("the live one: %s", r.raw)
+	}
+	sound(t, x.p)
+	sound(t, x.d)
+	// It has ended. Prefill may have answered before it hears of it; decode can't.
+	post(t.Context(), t, x.p, "/v1/completions", prefill)
+	if r := post(t.Context(), t, x.d, "/v1/completions", decode); r.status != http.StatusInternalServerError || r.Error.Rule != "duplicate" {
+		t.Errorf("after its end: %s", r.raw)
+	}
+	for _, in := range []*Instance{x.p, x.d} {
+		until(t, func() bool { return in.State().Groups[0].Live == 0 })
+		if g := in.State().Groups[0]; g.FreeBlocks != g.Blocks || g.Violations != 0 || g.Refused != 1 {
+			t.Errorf("%s: %+v", in.State().Role, g)
+		}
+	}
+	if x.p.ready() != nil || x.d.ready() != nil {
+		t.Error("a refused transfer has ended the registration")
+	}
+}

@@ -80,6 +80,24 @@ func (t *transfer) scheduler(m kvproto.Message) (over bool) {
 	return t.isQuiet
 }
 
+// refused takes that the agent does not do what the scheduler asked for, and says
+// whether nothing more will come. Blocks that it has not taken are quiet, so are those
+// of a transfer that it can't end for us as it is another rank's. What is wrong with an
+// expect shows in the answer to what follows it.
+func (t *transfer) refused(r kvproto.Refused) (over bool) {
+	switch r.Message {
+	case kvproto.Hold{}.Type(), kvproto.Receive{}.Type():
+	case kvproto.Abort{}.Type():
+		if r.Rule != "wrong-rank" {
+			return false
+		}
+	default:
+		return false
+	}
+	t.end(&TransferError{r.Rule, r.Text}, true)
+	return true
+}
+
 // worker takes what the agent tells a worker. Decode needs the word of each.
 func (t *transfer) worker(tp int, m kvproto.Message) (over bool) {
 	t.mu.Lock()

@@ -68,10 +68,20 @@ func refusef(rule, format string, args ...any) *refusal {
 }
 
 // refuse answers a wrong message.
-func (d *door) refuse(who session.Conn, rule string, err error) {
+func (d *door) refuse(who session.Conn, m kvproto.Message, rule string, err error) {
 	if s := d.slots[who]; s != nil {
-		s.send(kvproto.Refused{Rule: rule, Text: clip(err.Error())})
+		s.send(refused(m, rule, err.Error()))
 	}
+}
+
+// refused is the answer to a wrong message; m is nil when it could not be read. It
+// names the transfer, so that the engine does not wait for another answer.
+func refused(m kvproto.Message, rule, text string) kvproto.Refused {
+	r := kvproto.Refused{Rule: rule, Text: clip(text), Transfer: kvproto.TransferOf(m)}
+	if m != nil {
+		r.Message = m.Type()
+	}
+	return r
 }
 
 // send queues a message for the engine. A connection whose queue is full is
@@ -204,7 +214,7 @@ func (l *loop) fromEngine(s *slot, m kvproto.Message) {
 		s.early = append(s.early, m)
 	default:
 		l.metrics.refuse(ruleOrder)
-		l.door.refuse(s.who, ruleOrder, fmt.Errorf("%s before all connections of the engine are ready", m.Type()))
+		l.door.refuse(s.who, m, ruleOrder, fmt.Errorf("%s before all connections of the engine are ready", m.Type()))
 	}
 }
 

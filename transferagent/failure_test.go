@@ -309,3 +309,39 @@ func TestDrainWaitsForLiveTransfers(t *testing.T) {
 		t.Fatalf("ready after drain: %d", status)
 	}
 }
+
+// A refusal names what it refuses, on both sides, live or ended: the engine has to
+// know that no other answer comes. The transfer that has the id goes on.
+func TestRefusalsNameTheirTransfer(t *testing.T) {
+	p := startPair(t, "mem", latent, plain, dealt)
+	r := p.prompt("tx-again", 1, 40)
+	p.start(t, r)
+	again := func() {
+		t.Helper()
+		hold := kvproto.Hold{Transfer: r.id, Blocks: r.source, Tokens: r.tokens}
+		for _, m := range []kvproto.Message{hold, kvproto.Expect{Transfer: r.id, Tokens: r.tokens}} {
+			send(t, p.prefill.sched, m)
+			expectRefused(t, p.prefill.sched, m)
+		}
+		send(t, p.decode.sched, p.receive(r))
+		expectRefused(t, p.decode.sched, p.receive(r))
+	}
+	again()
+	p.fill(t, r)
+	p.finish(t, r)
+	p.check(t, r)
+	again()
+	save := kvproto.Save{Transfer: r.id}
+	send(t, p.decode.workers[0].client, save)
+	if got, ok := next(t, p.decode.workers[0].client).(kvproto.Refused); !ok || got.Transfer != r.id || got.Message != save.Type() {
+		t.Errorf("agent says %+v to a save at decode", got)
+	}
+}
+
+func expectRefused(t *testing.T, c *kvclient.Client, m kvproto.Message) {
+	t.Helper()
+	got := next(t, c)
+	if f, ok := got.(kvproto.Refused); !ok || f.Transfer != kvproto.TransferOf(m) || f.Message != m.Type() || f.Rule != session.Duplicate {
+		t.Fatalf("agent says %s %+v to %s once more", got.Type(), got, m.Type())
+	}
+}

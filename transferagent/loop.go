@@ -170,7 +170,7 @@ func (l *loop) wrong(ev session.Event, err error) {
 	switch ev := ev.(type) {
 	case session.EngineMessage:
 		l.metrics.refuse(reason)
-		l.door.refuse(ev.Conn, reason, err)
+		l.door.refuse(ev.Conn, ev.Message, reason, err)
 	case session.PeerMessage:
 		l.metrics.drop("notify", reason)
 	default:

@@ -32,6 +32,7 @@ type reader struct {
 	file       *os.File
 	bytes      []byte
 	registered bool
+	refused    bool // a message, which was logged
 	regions    []kvlayout.Region
 	names      []string
 }
@@ -48,12 +49,10 @@ func (r *reader) read(ctx context.Context) error {
 			r.k.metrics.drop("kv", wrong.Reason())
 			err = refusef(ruleMessage, "%v", wrong)
 		}
-		var refused *refusal
+		var why *refusal
 		switch {
-		case errors.As(err, &refused):
-			r.k.metrics.refuse(refused.rule)
-			r.k.log.Warn("engine message refused", "connection", name(r.s.who), "refusal", refused)
-			r.s.send(kvproto.Refused{Rule: refused.rule, Text: clip(refused.text)})
+		case errors.As(err, &why):
+			r.refuse(m, why)
 		case err != nil:
 			return err
 		}
@@ -61,6 +60,17 @@ func (r *reader) read(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// refuse answers a wrong message. The first of a connection is logged: an engine
+// that is wrong once is wrong often, and the metric counts them all.
+func (r *reader) refuse(m kvproto.Message, why *refusal) {
+	r.k.metrics.refuse(why.rule)
+	if !r.refused {
+		r.refused = true
+		r.k.log.Warn("engine message refused; further ones of the connection are counted only", "connection", name(r.s.who), "refusal", why)
+	}
+	r.s.send(refused(m, why.rule, why.text))
 }
 
 // take deals with one message; the file comes with Memory alone.

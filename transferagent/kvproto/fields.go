@@ -12,6 +12,7 @@ const (
 	maxHash   = 32
 	maxFaults = 64
 	maxPort   = 65535
+	maxType   = 64 // bytes of the name of a type
 	maxNumber = math.MaxInt64 >> 1
 )
 
@@ -111,4 +112,10 @@ func failedFields(c *msgpack.Codec, m *Failed) {
 func refusedFields(c *msgpack.Codec, m *Refused) {
 	msgpack.String(c, "rule", &m.Rule, MaxText)
 	msgpack.Sentence(c, "text", &m.Text, MaxText)
+	if c.Has("message", m.Message != "") {
+		msgpack.String(c, "message", &m.Message, maxType)
+	}
+	if c.Has("transfer", m.Transfer != "") {
+		transferField(c, &m.Transfer)
+	}
 }

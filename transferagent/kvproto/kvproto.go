@@ -142,11 +142,43 @@ type Quiet struct{ Transfer string }
 // or the transfer has ended otherwise and is quiet.
 type Released struct{ Transfer string }
 
-// Refused answers a message that was wrong. The connection stays open unless the
-// message was Hello.
+// Refused answers a message that was wrong: the agent has done nothing for it.
+// Blocks of a refused Hold or Receive are not touched on its account, and no other
+// answer to it follows. The connection stays open unless the message was Hello.
 type Refused struct {
-	Rule string
-	Text string
+	Rule     string
+	Text     string
+	Message  string // type of what is refused, empty when it could not be read
+	Transfer string // that it names, empty when it names none
+}
+
+// TransferOf is the transfer that a message names, empty when it names none.
+func TransferOf(m Message) string {
+	switch m := m.(type) {
+	case Expect:
+		return m.Transfer
+	case Hold:
+		return m.Transfer
+	case Save:
+		return m.Transfer
+	case Sealed:
+		return m.Transfer
+	case Receive:
+		return m.Transfer
+	case Abort:
+		return m.Transfer
+	case Done:
+		return m.Transfer
+	case Failed:
+		return m.Transfer
+	case Quiet:
+		return m.Transfer
+	case Released:
+		return m.Transfer
+	case Refused:
+		return m.Transfer
+	}
+	return ""
 }
 
 // Type is "hello" on the wire.

@@ -50,6 +50,7 @@ func messages() []kvproto.Message {
 		kvproto.Quiet{Transfer: "tx-1"},
 		kvproto.Released{Transfer: "tx-1"},
 		kvproto.Refused{Rule: "bad-field", Text: "no"},
+		kvproto.Refused{Rule: "duplicate", Text: "twice", Message: "hold", Transfer: "t"},
 	}
 }
 
