@@ -23,8 +23,16 @@ import (
 // stock engines send every 3 s.
 const lifetime = 10 * time.Second
 
-// maxEntries bounds the registered instances.
-const maxEntries = 4096
+// settle is how long registrations that change something are collected: each time
+// they are published the router pairs all instances anew.
+const settle = 50 * time.Millisecond
+
+// Bounds of what is registered. Each rank is one that requests can be sent to.
+const (
+	maxEntries   = 4096
+	maxRanks     = 8192
+	maxHostRanks = 1024 // of one sender
+)
 
 // Limits of the listener: a registration is a few hundred bytes.
 const (
@@ -39,7 +47,7 @@ const (
 	reasonPool    = "other-pool"  // of another pool, or of none
 	reasonSender  = "not-sender"  // the address is not the sender's
 	reasonAddress = "bad-address" // an address that cannot be dialled
-	reasonFull    = "too-many"    // maxEntries are registered
+	reasonFull    = "too-many"    // maxEntries, maxRanks or maxHostRanks are registered
 )
 
 // Options are what a Listener is made of.
@@ -61,12 +69,16 @@ type Listener struct {
 	now     func() time.Time
 
 	mu      sync.Mutex
-	entries map[string]entry // by HTTP address
+	entries map[string]entry   // by HTTP address
+	ranks   map[netip.Addr]int // of all entries, by sender
+	all     int                // ranks of all senders
+	changed time.Time          // the first change that is not published; zero: none
 	wake    chan struct{}
 }
 
 type entry struct {
 	said  router.Instance
+	from  netip.Addr // the sender
 	until time.Time
 }
 
@@ -74,7 +86,7 @@ type entry struct {
 // nobody knows how many registrations are to come.
 func Listen(ctx context.Context, addr string, o Options) (*Listener, error) {
 	l := &Listener{
-		o: o, now: time.Now, entries: map[string]entry{}, wake: make(chan struct{}, 1),
+		o: o, now: time.Now, entries: map[string]entry{}, ranks: map[netip.Addr]int{}, wake: make(chan struct{}, 1),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "pdpool", Subsystem: "router", Name: "registrations_dropped_total",
 			Help: "Registrations that were not taken and connections that ended, by reason.",
@@ -133,9 +145,10 @@ func (l *Listener) take(peer *zmtp.Peer, frames [][]byte) {
 		l.o.Log.Debug("registration dropped", "from", peer.Addr(), "error", err)
 		return
 	}
-	said, reason := l.instance(m, peer.Addr().Addr())
+	from := peer.Addr().Addr().Unmap()
+	said, reason := l.instance(m, from)
 	if reason == "" {
-		reason = l.keep(m.HTTPAddress, said)
+		reason = l.keep(m.HTTPAddress, from, said)
 	}
 	if reason != "" {
 		l.drop(reason)
@@ -143,26 +156,45 @@ func (l *Listener) take(peer *zmtp.Peer, frames [][]byte) {
 	}
 }
 
-// keep remembers a registration and publishes what it changes.
-func (l *Listener) keep(address string, said router.Instance) (reason string) {
+// keep remembers a registration.
+func (l *Listener) keep(address string, from netip.Addr, said router.Instance) (reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known, ok := l.entries[address]
-	if !ok && len(l.entries) >= maxEntries {
+	if ok {
+		l.count(known, -1)
+	}
+	e := entry{said, from, l.now().Add(lifetime)}
+	l.count(e, 1)
+	if !ok && len(l.entries) >= maxEntries || l.all > maxRanks || l.ranks[from] > maxHostRanks {
+		l.count(e, -1)
+		if ok { // what it said before counts until it expires
+			l.count(known, 1)
+		}
 		return reasonFull
 	}
-	l.entries[address] = entry{said, l.now().Add(lifetime)}
-	if !ok || !same(known.said, said) {
-		l.o.Log.Info("instance registered", "role", said.Role, "http", address, "mode", said.Mode, "draining", said.Draining)
-		l.publish()
+	l.entries[address] = e
+	if ok && same(known.said, said) {
+		return ""
 	}
-	if !ok {
+	l.o.Log.Info("instance registered", "role", said.Role, "http", address, "mode", said.Mode, "draining", said.Draining)
+	if l.changed.IsZero() {
+		l.changed = l.now()
 		select {
 		case l.wake <- struct{}{}:
 		default:
 		}
 	}
 	return ""
+}
+
+// count adds an entry's ranks times n, 1 or -1. The caller holds mu.
+func (l *Listener) count(e entry, n int) {
+	n *= max(e.said.Layout.DP, 1)
+	l.all += n
+	if l.ranks[e.from] += n; l.ranks[e.from] == 0 {
+		delete(l.ranks, e.from)
+	}
 }
 
 // same compares what registrations can differ in.
@@ -175,22 +207,13 @@ func same(a, b router.Instance) bool {
 		a.Block == b.Block && a.KVType == b.KVType && a.Mode == b.Mode && a.Model == b.Model && a.Draining == b.Draining
 }
 
-// publish tells the registry. The caller holds mu.
-func (l *Listener) publish() {
-	all := make([]router.Instance, 0, len(l.entries))
-	for _, e := range l.entries {
-		all = append(all, e.said)
-	}
-	l.o.Source.Publish(all)
-}
-
-// sweep forgets what has expired, when it does.
+// sweep publishes what has changed and forgets what has expired, when it is time.
 func (l *Listener) sweep(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		var due <-chan time.Time
-		if next, more := l.expire(); more {
+		if next := l.tend(); !next.IsZero() {
 			timer.Reset(max(next.Sub(l.now()), 0))
 			due = timer.C
 		}
@@ -203,25 +226,51 @@ func (l *Listener) sweep(ctx context.Context) {
 	}
 }
 
-// expire drops what is too old and returns when the next one will be.
-func (l *Listener) expire() (next time.Time, more bool) {
+// tend does what is due and returns when the next thing will be; zero: never. Only
+// one goroutine calls it.
+func (l *Listener) tend() (next time.Time) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	changed := false
+	now := l.now()
+	next = l.expire(now)
+	if l.changed.IsZero() {
+		l.mu.Unlock()
+		return next
+	}
+	if at := l.changed.Add(settle); at.After(now) {
+		l.mu.Unlock()
+		if next.IsZero() || at.Before(next) {
+			return at
+		}
+		return next
+	}
+	l.changed = time.Time{}
+	all := make([]router.Instance, 0, len(l.entries))
+	for _, e := range l.entries {
+		all = append(all, e.said)
+	}
+	// Pairing takes a while with many instances: heartbeats are taken meanwhile.
+	l.mu.Unlock()
+	l.o.Source.Publish(all)
+	return next
+}
+
+// expire drops what is too old and returns when the next one will be; zero when
+// nothing is left. The caller holds mu.
+func (l *Listener) expire(now time.Time) (next time.Time) {
 	for address, e := range l.entries {
 		switch {
-		case !e.until.After(l.now()):
+		case !e.until.After(now):
 			delete(l.entries, address)
-			changed = true
+			l.count(e, -1)
+			if l.changed.IsZero() {
+				l.changed = now
+			}
 			l.o.Log.Warn("registration expired", "role", e.said.Role, "http", address)
-		case !more || e.until.Before(next):
-			next, more = e.until, true
+		case next.IsZero() || e.until.Before(next):
+			next = e.until
 		}
 	}
-	if changed {
-		l.publish()
-	}
-	return next, more
+	return next
 }
 
 // instance is what a registration says, or why it is not taken.

@@ -304,26 +304,94 @@ func TestGarbage(t *testing.T) {
 	r.becomes(t, 1)
 }
 
+// ranked is an instance of so many ranks.
+func ranked(port, ranks int) router.Instance {
+	return router.Instance{
+		Role: kvlayout.Prefill, Ready: true, Layout: kvlayout.Layout{TP: 1, DP: ranks}, Pods: []router.Pod{{Host: "127.0.0.1", HTTP: port}},
+	}
+}
+
 func TestEntriesAreBounded(t *testing.T) {
 	r := newRig(t, "")
+	from := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}) }
 	for i := range maxEntries {
-		if reason := r.keep(fmt.Sprint(i), router.Instance{Pods: []router.Pod{{}}}); reason != "" && i < maxEntries {
+		if reason := r.keep(fmt.Sprint(i), from(i), ranked(i, 1)); reason != "" {
 			t.Fatal(i, reason)
 		}
-		if i == 10 {
-			break // each one makes the snapshot anew
-		}
 	}
-	r.mu.Lock()
-	for i := range maxEntries {
-		r.entries[fmt.Sprint(i)] = entry{until: time.Now().Add(time.Hour), said: router.Instance{Pods: []router.Pod{{}}}}
-	}
-	r.mu.Unlock()
-	if reason := r.keep("new", router.Instance{Pods: []router.Pod{{}}}); reason != reasonFull {
+	if reason := r.keep("new", from(maxEntries), ranked(1, 1)); reason != reasonFull {
 		t.Errorf("one too many: %q", reason)
 	}
-	if reason := r.keep("7", router.Instance{Pods: []router.Pod{{}}}); reason != "" {
+	if reason := r.keep("7", from(7), ranked(7, 1)); reason != "" {
 		t.Errorf("a known one: %q", reason)
+	}
+}
+
+// TestRanksAreBounded: one sender has so many, all have so many, and those that
+// expire count no longer.
+func TestRanksAreBounded(t *testing.T) {
+	r := newRig(t, "")
+	from := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}) }
+	keep := func(address string, sender, ranks int, want string) {
+		t.Helper()
+		if reason := r.keep(address, from(sender), ranked(1, ranks)); reason != want {
+			t.Errorf("%s with %d ranks: %q, not %q", address, ranks, reason, want)
+		}
+	}
+	keep("a", 0, maxHostRanks-1, "")
+	keep("b", 0, 2, reasonFull)
+	keep("b", 0, 1, "")
+	keep("b", 0, 1, "")
+	keep("b", 0, 2, reasonFull)
+	keep("a", 0, 1, "")
+	keep("b", 0, 2, "")
+	keep("a", 0, maxHostRanks-2, "")
+	for n := 1; n < maxRanks/maxHostRanks; n++ {
+		keep(fmt.Sprint(n), n, maxHostRanks, "")
+	}
+	keep("last", 100, 1, reasonFull)
+	r.later(lifetime + time.Second)
+	eventually(t, "all expired", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.entries) == 0 && r.all == 0 && len(r.ranks) == 0
+	})
+	keep("last", 100, maxHostRanks, "")
+}
+
+// TestChangesArePublishedTogether: what changes within a moment makes one snapshot.
+func TestChangesArePublishedTogether(t *testing.T) {
+	registry := router.NewRegistry()
+	now := time.Unix(1000, 0)
+	l := &Listener{
+		o: Options{Source: registry.Source("registrations"), Log: slog.New(slog.DiscardHandler)}, now: func() time.Time { return now },
+		entries: map[string]entry{}, ranks: map[netip.Addr]int{}, wake: make(chan struct{}, 1),
+	}
+	waits := func() bool { return len(registry.Waiting()) > 0 }
+	from := netip.MustParseAddr("10.0.0.1")
+	for i := range 100 {
+		l.keep(fmt.Sprint(i), from, ranked(i, 1))
+		now = now.Add(settle / 200)
+		if next := l.tend(); next != time.Unix(1000, 0).Add(settle) {
+			t.Fatalf("the next thing is due %v", next)
+		}
+	}
+	if len(l.wake) != 1 || !waits() {
+		t.Errorf("published before its time, or nobody was woken: %d", len(l.wake))
+	}
+	now = time.Unix(1000, 0).Add(settle)
+	if next := l.tend(); next != time.Unix(1000, 0).Add(lifetime) || waits() || !l.changed.IsZero() {
+		t.Errorf("not published; the next thing is due %v", next)
+	}
+	l.keep("7", from, ranked(7, 1))
+	if !l.changed.IsZero() {
+		t.Error("a heartbeat that says nothing new is published")
+	}
+	now = now.Add(2 * lifetime)
+	l.tend()
+	now = now.Add(settle)
+	if next := l.tend(); !next.IsZero() || !l.changed.IsZero() || l.all != 0 {
+		t.Errorf("the end is not published; the next thing is due %v", next)
 	}
 }
 
