@@ -54,7 +54,9 @@ func (d *Decode) writeFailed(now time.Time, m *moriio.WriteFailed) error {
 }
 
 // nothingWritten takes prefill's word that none of its ranks has written, or will.
-// A report of one rank says otherwise, and then that counts.
+// A report of one rank says otherwise, and then that counts. The own mover revokes the
+// transfer here too: that costs little, and without it the word of whoever reaches the
+// port would give back blocks that copies are on their way to.
 func (d *Decode) nothingWritten(now time.Time, t *decodeTransfer, r *moriio.Report, why *ending) error {
 	for _, f := range t.flows {
 		if !f.ended.IsZero() {
@@ -65,7 +67,7 @@ func (d *Decode) nothingWritten(now time.Time, t *decodeTransfer, r *moriio.Repo
 		return wrongf(UnexpectedWriter, "prefill dp %d does not write in transfer %q", r.WriterDP, t.id)
 	}
 	for _, f := range t.flows {
-		f.ended, f.failure, f.untouched = now, why, true
+		f.ended, f.failure = now, why
 	}
 	t.blame(why)
 	d.advance(now, t)

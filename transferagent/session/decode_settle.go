@@ -63,7 +63,7 @@ func (t *decodeTransfer) terminal() bool {
 // placed here whenever this side comes to it.
 func (t *decodeTransfer) loose() bool {
 	for _, f := range t.flows {
-		if f.failure != nil && !f.untouched {
+		if f.failure != nil {
 			return true
 		}
 	}

@@ -39,7 +39,6 @@ type inflow struct {
 	writer, reader int // tp
 	bytes          int64
 	failure        *ending
-	untouched      bool // it failed before anything was written
 	ended          time.Time
 }
 

@@ -129,7 +129,7 @@ func (m *machine) failedEarly(r *record, dp int) {
 	r.claimed = true
 	scheduler := Conn{Kind: kvproto.Scheduler, DP: dp}
 	m.tellWorkers(r, dp, nil)
-	if r.failure != nil && r.failure.rule == RuleReleased {
+	if r.failure != nil && r.failure.good {
 		m.say(scheduler, kvproto.Released{Transfer: r.view.ID})
 		return
 	}
@@ -161,7 +161,7 @@ func (m *machine) remember(r *record) {
 func (r *record) lastWord() kvproto.Message { return lastWord(r.view.ID, r.failure) }
 
 func lastWord(id string, failure *ending) kvproto.Message {
-	if failure == nil || failure.rule == RuleReleased {
+	if !failure.failed() {
 		return kvproto.Done{Transfer: id}
 	}
 	return kvproto.Failed{Transfer: id, Rule: failure.rule, Text: failure.text}

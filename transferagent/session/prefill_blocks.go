@@ -46,6 +46,9 @@ func (p *Prefill) remoteBlocks(now time.Time, m *moriio.RemoteBlocks) error {
 	case e.target != nil:
 		return wrongf(Duplicate, "remote_blocks of transfer %q came before", m.Transfer)
 	}
+	if e.released != nil && e.releaser != to.epoch {
+		e.released = nil // it was not this decode that wants nothing more
+	}
 	e.target = to
 	p.waiting += len(to.blocks)
 	return nil

@@ -15,6 +15,7 @@ type earlyAsk struct {
 	at       time.Time // of the first message
 	target   *target   // nil when only a release has come
 	released *ending
+	releaser uint64 // epoch of the release
 }
 
 func (e *earlyAsk) view(id string) Transfer {
@@ -91,7 +92,7 @@ func (p *Prefill) endEarly(now time.Time, id string, e *earlyAsk, why *ending) {
 	r := &record{dp: -1, failure: why, peerTold: e.target != nil || e.released != nil}
 	r.view = e.view(id)
 	r.view.State, r.view.Rule, r.view.Text, r.view.Ended = Broken, why.rule, why.text, now
-	if why.rule == RuleReleased {
+	if why.good {
 		r.view.State = Ended
 	}
 	p.remember(r)

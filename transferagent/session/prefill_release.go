@@ -17,7 +17,7 @@ func (p *Prefill) release(now time.Time, m *moriio.Release) error {
 	}
 	why := &ending{rule: m.PDPool.Rule, text: cut(m.PDPool.Text)}
 	if why.rule == "" {
-		why = endingf(RuleReleased, "decode does not need it")
+		why = &ending{rule: RuleReleased, text: "decode does not need it", good: true}
 	}
 	if p.past.find(m.Transfer) != nil {
 		return wrongf(Late, "release of transfer %q came after its end", m.Transfer)
@@ -34,7 +34,7 @@ func (p *Prefill) release(now time.Time, m *moriio.Release) error {
 	case e.target != nil && e.target.epoch != m.PDPool.Epoch:
 		return wrongf(OtherEpoch, "release of transfer %q is from epoch %d, its blocks are of epoch %d", m.Transfer, m.PDPool.Epoch, e.target.epoch)
 	}
-	e.released = why
+	e.released, e.releaser = why, m.PDPool.Epoch
 	return nil
 }
 

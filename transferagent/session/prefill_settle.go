@@ -79,7 +79,7 @@ func (p *Prefill) report(now time.Time, t *prefillTransfer) {
 			}
 			if why != nil {
 				f.failure, f.ended = why, now
-				if why.rule != RuleReleased {
+				if why.failed() {
 					p.send(t.target.peer, p.failedReport(t.id, p.engine.global(t.dp), f.writer, f.reader, f.bytes, why))
 				}
 			} else if t.planned && w.sealed && f.posted == len(w.saved) {
@@ -88,7 +88,7 @@ func (p *Prefill) report(now time.Time, t *prefillTransfer) {
 			}
 		}
 	}
-	if t.failure != nil && !t.bound && t.failure.rule != RuleReleased {
+	if t.failure.failed() && !t.bound {
 		p.refuse(t.target, t.id, t.failure)
 	}
 }

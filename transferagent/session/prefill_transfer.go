@@ -133,7 +133,7 @@ func (t *prefillTransfer) view(dpStart int) Transfer {
 	}
 	if why := t.cause; why != nil {
 		v.Rule, v.Text = why.rule, why.text
-		if why.rule != RuleReleased {
+		if why.failed() {
 			v.State = Failing
 		}
 	}
@@ -150,9 +150,9 @@ func (t *prefillTransfer) view(dpStart int) Transfer {
 
 func (t *prefillTransfer) flowState(w *writer, f *flow) State {
 	switch {
-	case f.ended.IsZero() && t.wellWith(w, f) != nil && t.wellWith(w, f).rule != RuleReleased:
+	case f.ended.IsZero() && t.wellWith(w, f).failed():
 		return Failing
-	case !f.ended.IsZero() && f.failure != nil && f.failure.rule != RuleReleased:
+	case !f.ended.IsZero() && f.failure.failed():
 		return Broken
 	case !f.ended.IsZero():
 		return Ended
@@ -169,7 +169,7 @@ func (p *Prefill) end(now time.Time, t *prefillTransfer) {
 	r.view = t.view(p.cfg.Self.DPStart)
 	r.view.Ended = now
 	r.view.State = Ended
-	if why != nil && why.rule != RuleReleased {
+	if why.failed() {
 		r.view.State = Broken
 	}
 	// Workers that have seen nothing of the transfer yet are told when it is held.
@@ -181,7 +181,7 @@ func (p *Prefill) end(now time.Time, t *prefillTransfer) {
 		r.settled = true
 		p.sayScheduler(t.dp, t.lost, kvproto.Quiet{Transfer: t.id})
 	case t.hold == nil:
-	case why == nil || why.rule == RuleReleased:
+	case !why.failed():
 		p.sayScheduler(t.dp, t.lost, kvproto.Released{Transfer: t.id})
 	default:
 		p.sayScheduler(t.dp, t.lost, lastWord(t.id, why))

@@ -46,8 +46,14 @@ const (
 // can carry; no layout has that many ranks, as tp divides the attention heads.
 const AllRanks = moriio.MaxRanks - 1
 
-// ending is why a transfer, or a flow of it, ends otherwise than well.
-type ending struct{ rule, text string }
+// ending is why a transfer, or a flow of it, ends otherwise than by all its copies.
+type ending struct {
+	rule, text string
+	good       bool // decode has no need of them: no failure, whatever word a peer uses as rule
+}
+
+// failed reports whether an ending, nil for all copies done, is a bad one.
+func (e *ending) failed() bool { return e != nil && !e.good }
 
 func endingf(rule, format string, args ...any) *ending {
 	return &ending{rule: rule, text: cut(fmt.Sprintf(format, args...))}

@@ -242,14 +242,18 @@ func (s *script) tick(words []string) error {
 	}
 }
 
-// deliver hands over what waits for a side: all of it, or n messages; twice with "twice".
+// deliver hands over what waits for a side: all of it, n messages, or the "last" one;
+// twice with "twice".
 func (s *script) deliver(x *side, a args) error {
 	n := len(x.inbox)
 	if a.has("n") {
 		n = min(n, a.int("n"))
 	}
-	now := x.inbox[:n]
-	x.inbox = x.inbox[n:]
+	now, rest := x.inbox[:n], x.inbox[n:]
+	if a.has("last") {
+		rest, now = x.inbox[:len(x.inbox)-1], x.inbox[len(x.inbox)-1:]
+	}
+	x.inbox = rest
 	for _, m := range now {
 		alter(m, a)
 		s.step(x, session.PeerMessage{Message: m})
