@@ -41,7 +41,7 @@ func inspect(endpoint, id, text string) (*request, *failure) {
 	if model.Type != gjson.String || model.Str == "" {
 		return nil, refused(codeBadValue, "model", "model is missing or not a string")
 	}
-	for _, check := range []func(string, document) *failure{checkReserved, checkFanOut, checkPrompt} {
+	for _, check := range []func(string, document) *failure{checkSpelling, checkReserved, checkFanOut, checkPrompt} {
 		if f := check(endpoint, d); f != nil {
 			return nil, f
 		}
@@ -72,6 +72,26 @@ func checkID(id string) *failure {
 // forged says that an id holds the marks by which stock engines find their peer.
 func forged(id string) bool {
 	return strings.Contains(id, "___prefill_addr_") || strings.Contains(id, "___decode_addr_")
+}
+
+// spelled are the fields that the router reads or writes.
+var spelled = []string{
+	"kv_transfer_params", "request_id", "model", "stream", "stream_options", "prompt", "prompt_embeds", "n", "best_of",
+	"use_beam_search", "echo", "logprobs", "prompt_logprobs", "max_tokens", "max_completion_tokens", "min_tokens",
+	"ignore_eos", "stop", "stop_token_ids",
+}
+
+// checkSpelling refuses those fields in another letter case. Engines that tell no
+// case apart would take them for what the router has checked or set.
+func checkSpelling(_ string, d document) *failure {
+	for _, f := range d.fields {
+		for _, key := range spelled {
+			if f.key != key && strings.EqualFold(f.key, key) {
+				return refused(codeReserved, key, fmt.Sprintf("%.64q must be written %s", f.key, key))
+			}
+		}
+	}
+	return nil
 }
 
 // checkReserved refuses fields by which a client would steer a transfer.

@@ -4,9 +4,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pdpool/pdpool/kvlayout"
 )
 
 func TestBadRequests(t *testing.T) {
@@ -43,6 +46,14 @@ func TestBadRequests(t *testing.T) {
 		{completions, `{"model":"m","request_id":"___prefill_addr_host:1.2.3.4"}`, 400, codeReserved, "request_id"},
 		{completions, `{"model":"m","request_id":"a\u005f__decode_addr_x"}`, 400, codeReserved, "request_id"},
 		{completions, `{"model":"m","request_id":["x"]}`, 400, codeReserved, "request_id"},
+		{completions, `{"model":"m","kv_transfer_params":null,"KV_TRANSFER_PARAMS":{}}`, 400, codeReserved, "kv_transfer_params"},
+		{completions, `{"model":"m","\u212av_tran\u017ffer_params":{}}`, 400, codeReserved, "kv_transfer_params"},
+		{completions, `{"model":"m","Request_ID":"x"}`, 400, codeReserved, "request_id"},
+		{completions, `{"model":"m","MODEL":"other"}`, 400, codeReserved, "model"},
+		{completions, `{"model":"m","\u017ftream":true}`, 400, codeReserved, "stream"},
+		{completions, `{"model":"m","N":2}`, 400, codeReserved, "n"},
+		{completions, `{"model":"m","max_tokens":1,"Max_Tokens":9}`, 400, codeReserved, "max_tokens"},
+		{chatCompletions, `{"model":"m","max_Completion_tokens":9}`, 400, codeReserved, "max_completion_tokens"},
 		{"/v1/nothing", `{}`, 404, codeNotFound, nil},
 	} {
 		a := r.post(t, c.path, c.body)
@@ -62,6 +73,31 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
+// TestEditedFieldsAreSpelled: what the legs' edits set is guarded in any letter case.
+func TestEditedFieldsAreSpelled(t *testing.T) {
+	d, err := cut(`{"model":"m","max_completion_tokens":1}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := &request{document: d}
+	for _, role := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
+		leg := q.body(role, "{}")
+		var text strings.Builder
+		for _, piece := range leg {
+			text.WriteString(piece)
+		}
+		made, err := cut(text.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range made.fields {
+			if !slices.Contains(spelled, f.key) {
+				t.Errorf("%s is written into the %s leg and taken from clients in another case", f.key, role)
+			}
+		}
+	}
+}
+
 func TestGoodRequests(t *testing.T) {
 	r := newRig(t)
 	for _, body := range []string{
@@ -73,6 +109,7 @@ func TestGoodRequests(t *testing.T) {
 		`{"model":"m","n":null,"best_of":null,"prompt_logprobs":null,"kv_transfer_params":null,"request_id":null}`,
 		`{"model":"m","request_id":"mine","echo":true}`,
 		`{"model":"x","model":"m"}`,
+		`{"model":"m","User":"u","metadata":{"N":2,"KV_TRANSFER_PARAMS":1}}`,
 	} {
 		if a := r.post(t, completions, body); a.status != http.StatusOK {
 			t.Errorf("%s: status %d, %s", body, a.status, a.body)
