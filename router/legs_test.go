@@ -145,9 +145,26 @@ func TestAddressesAreConcealed(t *testing.T) {
 		"tp 4, dcp 4: interleave 64":                "tp 4, dcp 4: interleave 64",
 		"engine of pool-20000-0 is full":            "engine of the prefill pod is full",
 		"bad \xff byte":                             "bad ? byte",
+
+		"dial unix /run/a b/prefill.sock: connect: no such file":  "dial a socket a socket: connect: no such file",
+		"dial unix /run/pdpool/prefill.sock: connect: refused":    "dial a socket: connect: refused",
+		"dial unix @abstract: refused":                            "dial a socket: refused",
+		"at unix:///run/kv, ipc:///tmp/5d1c and unixgram /run/kv": "at a socket, a socket and a socket",
+		"dial unix prefill.sock: refused (/run/x.sock)":           "dial unix a socket: refused (a socket)",
+		"unix time 17 of the socket":                              "unix time 17 of the socket",
 	} {
 		if got := conceal(in, p); got != want {
 			t.Errorf("%q became %q, not %q", in, got, want)
+		}
+	}
+	for in, want := range map[string]string{
+		`{"message":"dial unix \/run\/kv.sock: refused"}`:     `{"message":"dial a socket: refused"}`,
+		`{"message":"dial\n/run/kv.sock: \"/run/kv.sock\""}`:  `{"message":"a socket: \"a socket\""}`,
+		`{"message":"a\u000aunix /run/kv","path":"kv.sock"}`:  `{"message":"a\u000aa socket","path":"a socket"}`,
+		`{"message":"\\/run/kv.sock","path":"ipc://\/tmp/x"}`: `{"message":"a socket","path":"a socket"}`,
+	} {
+		if got := masked(in, p); got != want || !json.Valid([]byte(got)) {
+			t.Errorf("%s became %s, not %s", in, got, want)
 		}
 	}
 	if got := conceal(strings.Repeat("é", 1000), p); len(got) > maxReasonText+3 {

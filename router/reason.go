@@ -91,6 +91,11 @@ func (s *Server) askAgent(ctx context.Context, pod *Pod, transfer string) (reaso
 // least three groups, each with a port or without.
 var addresses = regexp.MustCompile(`\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b|\[[0-9A-Fa-f:.%]*:[0-9A-Fa-f:.%]*\](?::\d{1,5})?|\b(?:[0-9A-Fa-f]{1,4}:){2,7}(?::?[0-9A-Fa-f]{1,4}(?::[0-9A-Fa-f]{1,4})*)?`)
 
+// sockets finds unix sockets and ZeroMQ's ipc endpoints by their schemes, and what
+// ends like the path of one. In a JSON text it ends before a quote and takes escapes
+// whole, so that they stay what they are or go.
+var sockets = regexp.MustCompile(`(?:unix(?:gram|packet)?|ipc)[ :](?:@|\\?/)(?:[^\s"'\\,;:()]|\\/)*|(?:[^\s"'\\,;:()=]|\\[^"])*\.sock\b`)
+
 // masked puts roles in place of the names and addresses of pods, and says nothing of
 // other addresses. A JSON text stays one: addresses are in its strings only.
 func masked(text string, p pair) string {
@@ -105,6 +110,7 @@ func masked(text string, p pair) string {
 			}
 		}
 	}
+	text = sockets.ReplaceAllLiteralString(text, "a socket")
 	return addresses.ReplaceAllLiteralString(text, "an address")
 }
 
