@@ -82,7 +82,7 @@ func (a *Agent) bind(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("agent port %d: %w", o.Config.Ports.Agent, err)
 	}
-	a.web = newCapped(l, httpConns, func() { m.drop("http", "too-many") })
+	a.web = newCapped(l, httpConns, httpHostConns, func() { m.drop("http", "too-many") })
 	a.closing = append(a.closing, ignoreClosed(a.web.Close))
 	a.http = newServer(h, m, time.Duration(o.Config.Timeouts.Drain)*time.Second)
 	a.http.ErrorLog = slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug)

@@ -16,7 +16,7 @@ const (
 	httpHeaderWithin = 5 * time.Second
 	httpReadWithin   = 10 * time.Second
 	httpWriteWithin  = 30 * time.Second
-	httpIdleWithin   = 2 * time.Minute
+	httpIdleWithin   = 5 * time.Second // connecting anew is cheap
 	httpBody         = 4 << 10
 	httpHeader       = 16 << 10
 	askWithin        = 2 * time.Second

@@ -33,6 +33,12 @@ const (
 	// hostConns are those of one host: an agent needs one, and one more while it
 	// connects anew.
 	hostConns = 16
+	// handshakeIdle ends a connection to the handshake port that asks nothing: who
+	// dials it asks at once and leaves with the answer. The notify port has no such
+	// limit: peers keep their one connection to it however long there is nothing to
+	// say, and take its end for ours. What stays open there is bounded by hostConns,
+	// and a host that is gone by the keep-alive of TCP.
+	handshakeIdle = 30 * time.Second
 )
 
 // takeNotify serves one message of the notify port. What is malformed is counted
@@ -52,7 +58,7 @@ func (l *loop) takeNotify(_ *zmtp.Peer, frames [][]byte) {
 
 // controlOptions are the limits of a control port.
 func controlOptions(m *metrics, port string, maxFrame int) zmtp.Options {
-	return zmtp.Options{
+	o := zmtp.Options{
 		MaxFrame: maxFrame, MaxConnections: controlConns, MaxPerHost: hostConns, MaxReceiving: receiving,
 		Count: func(reason string) {
 			switch reason {
@@ -62,6 +68,10 @@ func controlOptions(m *metrics, port string, maxFrame int) zmtp.Options {
 			}
 		},
 	}
+	if port == portHandshake {
+		o.Idle = handshakeIdle
+	}
+	return o
 }
 
 // reopener is a ROUTER that can part from all its peers at once: they see their

@@ -7,9 +7,11 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/moriio"
@@ -227,7 +229,7 @@ func TestCappedListenerTurnsAwayAndRecovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	turned := make(chan struct{}, 1)
-	l := newCapped(inner, 1, func() { turned <- struct{}{} })
+	l := newCapped(inner, 1, 1, func() { turned <- struct{}{} })
 	defer func() { _ = l.Close() }()
 	accepted := make(chan net.Conn, 3)
 	go func() {
@@ -264,6 +266,57 @@ func TestCappedListenerTurnsAwayAndRecovers(t *testing.T) {
 	_ = l.Close()
 	for c := range accepted {
 		t.Errorf("one more connection from %s", c.RemoteAddr())
+	}
+}
+
+// A peer may keep a silent connection to the notify port only.
+func TestIdleConnectionsEndWhereNobodyNeedsThem(t *testing.T) {
+	m := newMetrics()
+	if o := controlOptions(m, portHandshake, maxRequest); o.Idle <= 0 || o.Idle > time.Minute {
+		t.Errorf("the handshake port keeps idle connections for %s", o.Idle)
+	}
+	if o := controlOptions(m, portNotify, maxNotify); o.Idle != 0 {
+		t.Errorf("the notify port ends connections of peers that have nothing to say after %s", o.Idle)
+	}
+}
+
+// One host's connections leave room for those of others, the kubelet's say.
+func TestOneHostDoesNotTakeTheProbesPlaces(t *testing.T) {
+	pod := startPod(t, podConfig(t, kvlayout.Decode, latent, dealt), nil)
+	at := endpoint(pod.ip, pod.cfg.Ports.Agent)
+	probe := func(from string) error {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: within}
+		c := &http.Client{Transport: &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true}, Timeout: within}
+		res, err := c.Get("http://" + at + "/healthz")
+		if err != nil {
+			return err
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			return errors.New(res.Status)
+		}
+		return nil
+	}
+	var kept []net.Conn
+	for range httpConns + 8 {
+		c, err := net.Dial("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept = append(kept, c)
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	for range 20 {
+		if err := probe("127.0.0.9"); err != nil {
+			t.Fatalf("a probe fails: %v", err)
+		}
+	}
+	for _, c := range kept {
+		_ = c.Close()
+	}
+	eventually(t, func() error { return probe(pod.ip) })
+	if _, metrics := pod.get("/metrics"); !strings.Contains(metrics, `dropped_messages_total{port="http",reason="too-many"}`) {
+		t.Error("nothing is counted")
 	}
 }
 
