@@ -74,10 +74,7 @@ func saysError(body []byte) (string, bool) {
 	if len(body) == 0 || body[0] != '{' {
 		return "the engine's answer is empty or no JSON object", true
 	}
-	if e := gjson.GetBytes(body, "error"); e.Exists() && e.Type != gjson.Null {
-		return messageOf(body), true
-	}
-	if gjson.GetBytes(body, "object").Str == "error" {
+	if isError(body) {
 		return messageOf(body), true
 	}
 	switch reason := gjson.GetBytes(body, "choices.0.finish_reason").Str; reason {
@@ -85,6 +82,11 @@ func saysError(body []byte) (string, bool) {
 		return "the engine ended the request with finish_reason " + reason, true
 	}
 	return "", false
+}
+
+// isError says that an engine tells an error, whatever its status.
+func isError(body []byte) bool {
+	return gjson.GetBytes(body, "error").Type != gjson.Null || gjson.GetBytes(body, "object").Str == "error"
 }
 
 // messageOf is the message of an engine's error.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -158,6 +159,22 @@ func TestRefusalOfAnEnginePassesAsItIs(t *testing.T) {
 				t.Errorf("status %d, body %q", a.status, a.body)
 			}
 		})
+	}
+}
+
+// TestErrorWithStatus200: decode's is passed on without addresses, its texts are not
+// touched.
+func TestErrorWithStatus200(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"error":{"message":"peer 10.9.8.7:1 has gone"}}`:         `{"error":{"message":"peer an address has gone"}}`,
+		`{"object":"error","message":"dial unix /run/kv.sock: x"}`: `{"object":"error","message":"dial a socket: x"}`,
+		`{"error":null,"choices":[{"text":"10.9.8.7"}]}`:           `{"error":null,"choices":[{"text":"10.9.8.7"}]}`,
+	} {
+		r := newRig(t)
+		r.decode.says(200, in)
+		if a := r.post(t, completions, simple); a.status != 200 || a.body != want || a.header.Get("Content-Length") != strconv.Itoa(len(want)) {
+			t.Errorf("%s: status %d, %s of %s bytes", in, a.status, a.body, a.header.Get("Content-Length"))
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ func (p *pool) take() *[]byte {
 func (p *pool) give(b *[]byte) { p.Put(b) }
 
 // relay passes decode's answer to the client byte for byte, but for the id that
-// stock engines repeat.
+// stock engines repeat and for addresses in what is an error in spite of its status.
 func (x *exchange) relay(o *opened) string {
 	x.metrics.firstByte.WithLabelValues(x.request.endpoint).Observe(time.Since(x.began).Seconds())
 	defer o.close()
@@ -51,6 +51,9 @@ func (x *exchange) relay(o *opened) string {
 	switch {
 	case o.whole:
 		o.first = append(o.first, names.rest()...)
+		if isError(o.first) {
+			o.first = []byte(masked(string(o.first), x.pair))
+		}
 		x.w.Header().Set("Content-Length", strconv.Itoa(len(o.first)))
 	case o.answer.ContentLength >= 0 && names == nil:
 		x.w.Header().Set("Content-Length", strconv.FormatInt(o.answer.ContentLength, 10))
