@@ -288,9 +288,6 @@ func (w world) settle(t *testing.T, namespace string) int {
 }
 
 func testSchema(t *testing.T, w world) {
-	if err := apiextensionsv1.AddToScheme(w.scheme); err != nil {
-		t.Fatal(err)
-	}
 	if err := controllers.CheckServedSchema(t.Context(), w.Client); err != nil {
 		t.Error(err)
 	}
