@@ -52,8 +52,8 @@ demo
 
 say "Done after $(($(date +%s) - started)) s. What to try next"
 cat <<EOF
-  k() { $(printf '%q ' "${KUBECTL[@]}")"\$@"; }          # kubectl for this cluster
-  k get pdpool -w                                  # then, beside it:
+  k() { $(printf '%q ' "${KUBECTL[@]/#hack/$PWD/hack}")"\$@"; }   # kubectl for this cluster
+  k get pdpool -w                                  # in a second terminal, with k again:
   k patch pdpool r1 --type=merge -p '{"spec":{"decode":{"layout":{"dcp":4,"interleave":48}}}}'   # refused: 48 does not divide 64
   k delete pod -l pdpool.dev/role=prefill          # the replica comes back as its next attempt
   k port-forward svc/r1-router 8000:80

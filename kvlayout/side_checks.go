@@ -56,7 +56,7 @@ func modelGeometry(v view, role Role) []finding {
 	}
 	return []finding{{
 		field: "model.geometry", message: fmt.Sprintf("the KV geometry of %s is not known", model),
-		fix: "set model.geometry, as printed by kubectl pdpool geometry --config config.json",
+		fix: "set model.geometry from the model's config.json (kind, layers, attentionHeads, kvHeads, headValues)",
 	}}
 }
 

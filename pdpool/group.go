@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -185,13 +186,20 @@ func failureOf(p *corev1.Pod) string {
 		if t == nil || (t.ExitCode == 0 && p.Status.Phase == corev1.PodFailed) {
 			continue
 		}
-		return bounded(fmt.Sprintf("container %s of pod %s ended with exit code %d (%s)", c.Name, p.Name, t.ExitCode, t.Reason))
+		said := ""
+		if words := strings.TrimSpace(t.Message); words != "" {
+			said = ": " + lastLine(words)
+		}
+		return bounded(fmt.Sprintf("container %s of pod %s ended with exit code %d (%s)%s", c.Name, p.Name, t.ExitCode, t.Reason, said))
 	}
 	if p.Status.Reason != "" {
 		return bounded(fmt.Sprintf("pod %s ended: %s: %s", p.Name, p.Status.Reason, p.Status.Message))
 	}
 	return bounded(fmt.Sprintf("pod %s ended in phase %s", p.Name, p.Status.Phase))
 }
+
+// lastLine is where a program says why it ends.
+func lastLine(s string) string { return s[strings.LastIndexByte(s, '\n')+1:] }
 
 // maxReason is what the status keeps of a sentence.
 const maxReason = 512

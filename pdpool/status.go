@@ -252,7 +252,8 @@ func Transitions(old, status v1alpha1.PDPoolStatus) []Event {
 			continue
 		}
 		kind := corev1.EventTypeNormal
-		if c.Status == metav1.ConditionFalse && o != nil && o.Status == metav1.ConditionTrue || warns(c.Reason) {
+		lost := c.Status == metav1.ConditionFalse && o != nil && o.Status == metav1.ConditionTrue
+		if lost && c.Type == v1alpha1.ConditionAvailable || warns(c.Reason) {
 			kind = corev1.EventTypeWarning
 		}
 		out = append(out, Event{Type: kind, Reason: c.Reason, Message: clipped(c.Message, maxNote)})

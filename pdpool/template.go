@@ -121,19 +121,21 @@ func (r *Resolved) engineContainer(role kvlayout.Role, m marks) (corev1.Containe
 		return corev1.Container{}, fmt.Errorf("render the engine of %s: %w", role, err)
 	}
 	return corev1.Container{
-		Name:            v1alpha1.ContainerEngine,
-		Image:           s.Image,
-		Command:         cmd.Command,
-		Args:            cmd.Args,
-		Env:             mergeEnv(environment(cmd.Env), s.Env),
-		Ports:           []corev1.ContainerPort{port(enginePort, ports.HTTP)},
-		Resources:       withGPUs(s.Resources, r.GPUResource, s.GPUs),
-		VolumeMounts:    r.engineMounts(),
-		StartupProbe:    startup(ports.HTTP, engine.HealthPath, engine.StartupBudget(r.Engine)),
-		ReadinessProbe:  probe(ports.HTTP, engine.HealthPath, probePeriod, 3),
-		LivenessProbe:   probe(ports.HTTP, engine.HealthPath, livenessPeriod, 6),
-		Lifecycle:       &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: get(ports.Agent, "/drain")}},
-		SecurityContext: r.engineSecurity(),
+		Name:         v1alpha1.ContainerEngine,
+		Image:        s.Image,
+		Command:      cmd.Command,
+		Args:         cmd.Args,
+		Env:          mergeEnv(environment(cmd.Env), s.Env),
+		Ports:        []corev1.ContainerPort{port(enginePort, ports.HTTP)},
+		Resources:    withGPUs(s.Resources, r.GPUResource, s.GPUs),
+		VolumeMounts: r.engineMounts(),
+		// Its last words reach the status: a failed pod is removed, and its log with it.
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		StartupProbe:             startup(ports.HTTP, engine.HealthPath, engine.StartupBudget(r.Engine)),
+		ReadinessProbe:           probe(ports.HTTP, engine.HealthPath, probePeriod, 3),
+		LivenessProbe:            probe(ports.HTTP, engine.HealthPath, livenessPeriod, 6),
+		Lifecycle:                &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: get(ports.Agent, "/drain")}},
+		SecurityContext:          r.engineSecurity(),
 	}, nil
 }
 

@@ -73,7 +73,7 @@ func ask(ctx context.Context, c *cluster.Cluster, o options, model string, out i
 		words[i] = fmt.Sprintf("word-%d", i*7919%1009)
 	}
 	prompt := strings.Join(words, " ")
-	_, _ = fmt.Fprintf(out, "prompt of %d tokens: %.60s ...\nanswer, streamed:", o.tokens, prompt)
+	_, _ = fmt.Fprintf(out, "prompt of %d tokens: %.60s ...\nanswer, streamed: ", o.tokens, prompt)
 	split, err := c.Complete(ctx, o.namespace, "services/"+o.pool+"-router:http", model, prompt, o.answer,
 		func(piece string) { _, _ = fmt.Fprint(out, piece) })
 	_, _ = fmt.Fprintln(out)
