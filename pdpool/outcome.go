@@ -1,8 +1,10 @@
 package pdpool
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +46,7 @@ func (p *planner) finish() Plan {
 	p.notePods()
 	p.noteRouter()
 	p.plan.found = p
+	slices.SortStableFunc(p.plan.Create, func(a, b Object) int { return cmp.Compare(turn(a), turn(b)) })
 	if p.mode != generation {
 		p.rollout = v1alpha1.RolloutStatus{}
 	}
@@ -62,6 +65,20 @@ func (p *planner) finish() Plan {
 		p.plan.Message += fmt.Sprintf(" (and %d more)", more)
 	}
 	return p.plan
+}
+
+// turn orders creations: records first, then pods by replica over both roles, so
+// that the scheduler places a whole pair before it comes to the next one, and GPUs
+// that are too few for all serve somebody.
+func turn(obj Object) int {
+	if _, pod := obj.(*corev1.Pod); !pod {
+		return -1
+	}
+	replica, err := strconv.Atoi(obj.GetLabels()[v1alpha1.LabelReplica])
+	if err != nil {
+		return 0
+	}
+	return replica
 }
 
 // others counts the notes of the same reason.

@@ -34,6 +34,22 @@ func TestPoolComesUp(t *testing.T) {
 	}
 }
 
+func TestPairsAreMadeOneAfterTheOther(t *testing.T) {
+	c := newCluster(t, simulatorPool(t, replicas(2, 2)), 16)
+	var order []string
+	for range 3 {
+		for _, o := range c.reconcile().Create {
+			if p, ok := o.(*corev1.Pod); ok {
+				order = append(order, p.Labels[v1alpha1.LabelReplica])
+			}
+		}
+		c.turn()
+	}
+	if !slices.Equal(order, []string{"0", "0", "1", "1"}) {
+		t.Errorf("pods are created in the order of replicas %v, expected both roles of each before the next", order)
+	}
+}
+
 func TestIdlePoolWritesNothing(t *testing.T) {
 	c := newCluster(t, simulatorPool(t), 16)
 	c.run(30)
