@@ -259,7 +259,7 @@ func (c *Config) readMemory(flags engine.Flags) error {
 	}
 	switch {
 	case blocks < 1:
-		return fmt.Errorf("%d bytes of KV memory hold no block of %d bytes: raise --kv-cache-memory-bytes", size, each)
+		return fmt.Errorf("%d bytes of KV memory hold no block of %d bytes: raise --kv-cache-memory-bytes (engine.kvCacheMemory of a pool)", size, each)
 	case blocks > maxBlocks:
 		return fmt.Errorf("--num-gpu-blocks-override %d is over %d", blocks, maxBlocks)
 	}
