@@ -16,7 +16,7 @@ TOOL := go tool -modfile=go.tools.mod
 DEVCLUSTER := hack/devcluster/devcluster.sh
 
 # Pure packages start no goroutine; all others run under the race detector.
-SERIAL := ./api/... ./engine ./kvlayout ./moriio/... ./pdpool ./router/policy ./test/docs ./transferagent/agentconfig ./transferagent/fault/... ./transferagent/kvproto
+SERIAL := ./api/... ./engine ./kvlayout ./moriio/... ./pdpool ./router/policy ./test/docs ./transferagent/agentconfig ./transferagent/fault/... ./transferagent/kvproto ./transferagent/poolkey
 FUZZTIME ?= 10s
 
 .PHONY: help

@@ -60,6 +60,12 @@ type Config struct {
 	KVSocket string `json:"kvSocket,omitempty"`
 	// SharedDir is the pool's folder for sockets between agents of a node (backend SharedMemory).
 	SharedDir string `json:"sharedDir,omitempty"`
+	// KeyDir is the folder with the pool's secret: file "key" signs, "previous" (if
+	// there) is accepted too. Empty: nothing is signed or checked.
+	KeyDir string `json:"keyDir,omitempty"`
+	// DrainToken is the hex SHA-256 of the token that /drain wants in header
+	// X-PDPool-Drain. Empty: /drain answers anybody.
+	DrainToken string `json:"drainToken,omitempty"`
 	// Routers are the addresses (host:port) that get registrations (mover Engine).
 	Routers []string `json:"routers,omitempty"`
 }
