@@ -49,6 +49,9 @@ func status(err error, stderr io.Writer) int {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, env func(string) string) error {
+	if len(args) > 0 && args[0] == commandBench {
+		return runBench(ctx, args[1:], os.Stdin, stdout, stderr)
+	}
 	f := flag.NewFlagSet("transfer-agent", flag.ContinueOnError)
 	file := f.String("config", "", "read the configuration (JSON) from this `file` instead of "+agentconfig.Env)
 	podIP := f.String("pod-ip", "", "`address` that peers reach this pod by, instead of "+agentconfig.EnvPodIP)
@@ -57,7 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, env func(
 	f.SetOutput(io.Discard)
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 		f.SetOutput(stdout)
-		fmt.Fprintln(stdout, "Usage: transfer-agent [flags]\n\nServes the transfers of the engine in the same pod until SIGTERM.") //nolint:errcheck // help
+		fmt.Fprintln(stdout, "Usage: transfer-agent [flags]\n       transfer-agent bench [flags]\n\nServes the transfers of the engine in the same pod until SIGTERM; bench measures the movers on this machine.") //nolint:errcheck // help
 		f.PrintDefaults()
 		return flag.ErrHelp
 	} else if err != nil {
