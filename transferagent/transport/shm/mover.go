@@ -21,6 +21,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/pdpool/pdpool/transferagent/poolkey"
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/ledger"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/reception"
@@ -43,6 +44,13 @@ type Options struct {
 	// finish the piece it was at, of at most 1 MiB. The memory must not be given
 	// to anybody else before that process has ended. It must not block.
 	OnStuck func(error)
+
+	// Keys, if set, gives the pool's secrets as they are now. While there are any,
+	// both ends of a connection prove that they know one before anything else.
+	// Without, the token in Address is all that a peer must know. It is called once
+	// a connection and must not block; an agent that has held a secret must never
+	// give none again.
+	Keys func() poolkey.Keys
 
 	// Count, if set, is called for each thing that Dropped counts, with its
 	// reason. It must neither block nor call the mover.

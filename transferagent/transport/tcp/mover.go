@@ -14,6 +14,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/pdpool/pdpool/transferagent/poolkey"
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/ledger"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/reception"
@@ -32,6 +33,13 @@ type Options struct {
 	FrameTimeout time.Duration // for a frame to arrive whole once it has begun; 30 s
 	CloseTimeout time.Duration // for the answers still owed when a session closes; 2 s
 	Withdrawal   time.Duration // for a write to end before Unregister cuts it; 5 s
+
+	// Keys, if set, gives the pool's secrets as they are now. While there are any,
+	// both ends of a connection prove that they know one before anything else.
+	// Without, the token in Address is all that a peer must know. It is called once
+	// a connection and must not block; an agent that has held a secret must never
+	// give none again.
+	Keys func() poolkey.Keys
 
 	// Count, if set, is called for each thing that Dropped counts, with its
 	// reason. It must neither block nor call the mover.
