@@ -21,6 +21,7 @@ type conn struct {
 	out      chan outgoing
 	budget   *budget // of the Router; nil without
 	held     int     // bytes taken out of it
+	trial    *trial  // of a Router's connection until Prove, nil without
 
 	end  sync.Once
 	done chan struct{}
@@ -68,7 +69,7 @@ func reasonOf(err error) string {
 // handshake greets as one kind of socket and expects the other. An end that
 // listens waits for the peer's signature, so that it answers nobody else.
 func (c *conn) handshake(ctx context.Context, own, wanted string, listens bool) error {
-	ctx, cancel := context.WithTimeout(ctx, c.o.Handshake)
+	ctx, cancel := context.WithDeadline(ctx, c.sooner(time.Now().Add(c.o.Handshake)))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = c.nc.SetDeadline(time.Unix(1, 0)) })
 	err := c.greet(own, wanted, listens)
@@ -146,14 +147,13 @@ func (c *conn) readMessage() ([][]byte, error) {
 		return nil, err
 	}
 	var frames [][]byte
-	left := c.o.MaxMessage
+	each, whole := c.sizes()
+	left := whole
 	for {
-		flags, body, err := readFrame(c.r, c.o.MaxFrame, c.charge)
+		flags, body, err := readFrame(c.r, each, c.charge)
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			return nil, errorf(SlowSender, "message not complete after %v", c.o.Message)
 		case err != nil:
-			return nil, received(unexpected(err))
+			return nil, c.late(unexpected(err), SlowSender, c.o.Message)
 		case flags&flagCommand != 0:
 			if err := c.command(body); err != nil {
 				return nil, err
@@ -166,7 +166,7 @@ func (c *conn) readMessage() ([][]byte, error) {
 			continue
 		}
 		if left -= len(body); left < 0 {
-			return nil, errorf(MessageTooLong, "message over the limit of %d bytes", c.o.MaxMessage)
+			return nil, errorf(MessageTooLong, "message over the limit of %d bytes", whole)
 		}
 		if frames = append(frames, body); flags&flagMore == 0 {
 			return frames, nil
@@ -184,20 +184,29 @@ func (c *conn) awaitByte() error {
 		if c.o.Idle > 0 {
 			limit = time.Now().Add(c.o.Idle)
 		}
-		if err := c.nc.SetReadDeadline(limit); err != nil {
+		if err := c.nc.SetReadDeadline(c.sooner(limit)); err != nil {
 			return received(err)
 		}
 		if _, err := c.r.Peek(1); err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				return errorf(Idle, "nothing for %v", c.o.Idle)
-			}
-			return received(err)
+			return c.late(err, Idle, c.o.Idle)
 		}
 	}
-	if err := c.nc.SetReadDeadline(time.Now().Add(c.o.Message)); err != nil {
+	if err := c.nc.SetReadDeadline(c.sooner(time.Now().Add(c.o.Message))); err != nil {
 		return received(err)
 	}
 	return nil
+}
+
+// late gives an error of reading its reason: the one given when after has passed
+// without what was waited for.
+func (c *conn) late(err error, reason string, after time.Duration) error {
+	switch {
+	case !errors.Is(err, os.ErrDeadlineExceeded):
+		return received(err)
+	case c.overdue():
+		return errorf(Unproven, "nothing proved within %v", c.trial.limits.Within)
+	}
+	return errorf(reason, "nothing, or no whole message, for %v", after)
 }
 
 // maxPingContext is what a peer may ask to get back, by the protocol.

@@ -1,6 +1,7 @@
 package zmtp
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +18,9 @@ type Handler func(p *Peer, frames [][]byte)
 
 // Peer is a connection that a Router has accepted.
 type Peer struct {
-	conn *conn
-	addr netip.AddrPort
+	conn   *conn
+	addr   netip.AddrPort
+	router *Router
 }
 
 // Addr is where the peer connects from.
@@ -54,10 +56,13 @@ type Router struct {
 	stats    stats
 	budget   *budget // nil: no limit
 
-	mu     sync.Mutex
-	closed bool
-	open   map[*conn]netip.Addr
-	hosts  map[netip.Addr]int
+	mu      sync.Mutex
+	closed  bool
+	open    map[*conn]netip.Addr
+	proved  int                // open connections but those on trial
+	hosts   map[netip.Addr]int // of them, by host
+	trials  list.List          // of *conn on trial, the oldest first
+	onTrial map[netip.Addr]int // of them, by host
 
 	ends sync.WaitGroup
 }
@@ -78,6 +83,7 @@ func routerOn(l net.Listener, o Options) *Router {
 		listener: l,
 		open:     map[*conn]netip.Addr{},
 		hosts:    map[netip.Addr]int{},
+		onTrial:  map[netip.Addr]int{},
 	}
 	r.o = o.withDefaults()
 	if o.MaxReceiving > 0 {
@@ -145,31 +151,41 @@ func (r *Router) admit(ctx context.Context, nc net.Conn, handle Handler) {
 	addr := remoteAddr(nc)
 	c := newConn(nc, r.o)
 	c.budget = r.budget
-	if err := r.register(c, addr.Addr()); err != nil {
+	c.probation()
+	out, err := r.register(c, addr.Addr())
+	for _, old := range out {
+		old.close(errorf(MadeRoom, "a newer connection took its place"))
+	}
+	if err != nil {
 		c.close(err)
 		return
 	}
 	r.stats.accepted.Add(1)
 	r.ends.Go(func() {
 		defer r.forget(c)
-		r.talk(ctx, &Peer{conn: c, addr: addr}, handle)
+		r.talk(ctx, &Peer{conn: c, addr: addr, router: r}, handle)
 	})
 }
 
-func (r *Router) register(c *conn, host netip.Addr) error {
+// register gives a connection a place, on trial where there is one. Those that made
+// room for it are returned, to be closed.
+func (r *Router) register(c *conn, host netip.Addr) (out []*conn, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.closed:
-		return ErrClosed
-	case len(r.open) >= r.o.MaxConnections:
-		return errorf(TooMany, "%d connections are open", len(r.open))
-	case r.hosts[host] >= r.o.MaxPerHost:
-		return errorf(TooManyFromHost, "%d connections from %s are open", r.hosts[host], host)
+		return nil, ErrClosed
+	case c.trial != nil:
+		r.open[c] = host
+		return r.seat(c, host), nil
+	}
+	if err := r.full(host); err != nil {
+		return nil, err
 	}
 	r.open[c] = host
+	r.proved++
 	r.hosts[host]++
-	return nil
+	return nil, nil
 }
 
 func (r *Router) forget(c *conn) {
@@ -177,6 +193,11 @@ func (r *Router) forget(c *conn) {
 	defer r.mu.Unlock()
 	host := r.open[c]
 	delete(r.open, c)
+	if c.trial != nil {
+		r.unseat(c, host)
+		return
+	}
+	r.proved--
 	if r.hosts[host]--; r.hosts[host] == 0 {
 		delete(r.hosts, host)
 	}

@@ -48,7 +48,7 @@ func TestBytesOnTheWire(t *testing.T) {
 		if err != nil {
 			return
 		}
-		defer func() { _ = c.Close() }()
+		t.Cleanup(func() { _ = c.Close() })
 		_, _ = io.WriteString(c, want[:len(greeting)+len(ready)])
 		got := make([]byte, len(greeting)+len(ready)+4)
 		_, _ = io.ReadFull(c, got)

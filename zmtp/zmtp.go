@@ -39,6 +39,8 @@ const (
 	SlowReader       = "slow-reader"          // the peer does not read what is sent to it
 	TooMany          = "too-many-connections" // over Options.MaxConnections
 	TooManyFromHost  = "too-many-from-host"   // over Options.MaxPerHost
+	Unproven         = "unproven"             // not proved within Trial.Within
+	MadeRoom         = "made-room"            // on trial, and a newer connection needed the place
 	AcceptFailed     = "accept-failed"        // the system gave no connection, usually for want of descriptors
 	Shutdown         = "shutdown"             // closed at this end
 )
@@ -73,14 +75,17 @@ type Options struct {
 	MaxFrames  int // frames of a message; 8
 	MaxMessage int // bytes of all frames of a message; MaxFrame
 
-	MaxConnections int // of a Router, those in the handshake included; 1024
-	MaxPerHost     int // of a Router from one IP address; 256
+	MaxConnections int // of a Router, those in the handshake included unless there is a Trial; 1024
+	MaxPerHost     int // of them from one IP address; 256
 	MaxReceiving   int // bytes of the messages of all connections of a Router until they are handled; no limit
 
 	Handshake time.Duration // from the connection to READY; 10 s
 	Message   time.Duration // from the first byte of a message to its last; 30 s
 	Write     time.Duration // for the peer to take one message; 10 s
 	Idle      time.Duration // without any byte from the peer; for ever
+
+	// Trial, when set, puts each connection of a Router on trial until Peer.Prove.
+	Trial *Trial
 
 	Queue int // messages that wait to be written to one peer; 64
 
@@ -100,6 +105,9 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.Message, 30*time.Second)
 	setDefault(&o.Write, 10*time.Second)
 	setDefault(&o.Queue, 64)
+	if o.Trial != nil {
+		o.Trial = o.Trial.withDefaults()
+	}
 	return o
 }
 

@@ -1,0 +1,190 @@
+package zmtp_test
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pdpool/pdpool/zmtp"
+)
+
+// proving serves a Router whose peers prove themselves by their first message, which
+// is "proof"; all others end their connection. It answers each message.
+func proving(t *testing.T, o zmtp.Options) *zmtp.Router {
+	t.Helper()
+	return serve(t, "127.0.0.1:0", o, func(p *zmtp.Peer, frames [][]byte) {
+		switch string(frames[0]) {
+		case "proof":
+			p.Prove()
+		case "noise":
+			p.Close()
+			return
+		}
+		echo(p, frames)
+	})
+}
+
+// ends waits for the Router to close a connection that it has said nothing on but
+// its side of the handshake.
+func ends(t *testing.T, c net.Conn) {
+	t.Helper()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, c); err != nil && !strings.Contains(err.Error(), "reset") {
+		t.Fatalf("connection is still open: %v", err)
+	}
+}
+
+// counts waits until connections have ended for these reasons, each as often as it is
+// named; an end is seen before it is counted.
+func counts(t *testing.T, r *zmtp.Router, reasons ...string) {
+	t.Helper()
+	want := map[string]uint64{}
+	for _, reason := range reasons {
+		want[reason]++
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for {
+		got := r.Stats().Ended
+		delete(got, zmtp.Closed)
+		if maps.Equal(got, want) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("ended by %v, not %v", got, want)
+		}
+	}
+}
+
+func TestStrangersTakeNoPlaceOfProvedPeers(t *testing.T) {
+	r := proving(t, zmtp.Options{MaxConnections: 2, MaxPerHost: 2, Trial: &zmtp.Trial{Connections: 4, PerHost: 4, Within: patience}})
+	first := dial(t, r.Addr().String(), zmtp.Options{})
+	ask(t, first, "proof")
+	var crowd []net.Conn
+	for range 4 {
+		crowd = append(crowd, connect(t, r, greeting+ready))
+	}
+	// The places on trial are taken: the oldest of them makes room for a peer.
+	second := dial(t, r.Addr().String(), zmtp.Options{})
+	ask(t, second, "proof")
+	ends(t, crowd[0])
+	ask(t, first, "still here")
+	// Proved peers have their own limit.
+	third := dial(t, r.Addr().String(), zmtp.Options{})
+	if err := third.Send(t.Context(), []byte("proof")); err != nil {
+		t.Fatal(err)
+	}
+	<-third.Done()
+	counts(t, r, zmtp.MadeRoom, zmtp.TooMany)
+}
+
+func TestTrialEnds(t *testing.T) {
+	r := proving(t, zmtp.Options{Trial: &zmtp.Trial{Within: 50 * time.Millisecond}})
+	peer := dial(t, r.Addr().String(), zmtp.Options{})
+	ask(t, peer, "proof")
+	for name, sent := range map[string]string{
+		"silent": greeting + ready, "inside a message": greeting + ready + "\x00\x05h", "inside the greeting": greeting[:20], "nothing at all": "",
+	} {
+		ends(t, connect(t, r, sent))
+		if t.Failed() {
+			t.Fatal(name)
+		}
+	}
+	ask(t, peer, "after the trial")
+	counts(t, r, zmtp.Unproven, zmtp.Unproven, zmtp.HandshakeTimeout, zmtp.HandshakeTimeout)
+}
+
+func TestMessagesOnTrialAreShort(t *testing.T) {
+	r := proving(t, zmtp.Options{Trial: &zmtp.Trial{Message: 100, Within: patience}})
+	long := strings.Repeat("x", 101)
+	stranger := dial(t, r.Addr().String(), zmtp.Options{})
+	if err := stranger.Send(t.Context(), []byte(long)); err != nil {
+		t.Fatal(err)
+	}
+	<-stranger.Done()
+	pieces := dial(t, r.Addr().String(), zmtp.Options{})
+	if err := pieces.Send(t.Context(), []byte(long[:60]), []byte(long[:60])); err != nil {
+		t.Fatal(err)
+	}
+	<-pieces.Done()
+	peer := dial(t, r.Addr().String(), zmtp.Options{})
+	ask(t, peer, "proof")
+	ask(t, peer, long)
+	counts(t, r, zmtp.FrameTooLong, zmtp.MessageTooLong)
+}
+
+// One host's strangers make room among themselves, not among those of others.
+func TestHostsOnTrialAreApart(t *testing.T) {
+	r := proving(t, zmtp.Options{Trial: &zmtp.Trial{Connections: 10, PerHost: 2, Within: patience}})
+	from := func(host string) net.Conn {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
+		c, err := d.DialContext(t.Context(), "tcp", r.Addr().String())
+		if err != nil {
+			t.Skipf("no second address: %v", err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		if _, err := io.WriteString(c, greeting+ready); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, make([]byte, len(greeting)+len(ready))); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	other := from("127.0.0.2")
+	var same []net.Conn
+	for range 5 {
+		same = append(same, from("127.0.0.1"))
+	}
+	for _, c := range same[:3] {
+		ends(t, c)
+	}
+	if _, err := io.WriteString(other, "\x00\x05proof"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(other, make([]byte, 4)); err != nil {
+		t.Fatalf("the other host's connection has ended: %v", err)
+	}
+}
+
+func TestACrowdOfStrangersKeepsNoPeerOut(t *testing.T) {
+	r := proving(t, zmtp.Options{MaxConnections: 4, MaxPerHost: 4, Trial: &zmtp.Trial{Within: patience}})
+	stop, crowd := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(crowd)
+		for i := range 4000 {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			c, err := net.Dial("tcp", r.Addr().String())
+			if err != nil {
+				continue
+			}
+			_, _ = io.WriteString(c, []string{greeting + ready + "\x00\x05noise", "GET / HTTP/1.1\r\n\r\n", greeting[:11], "\x16\x03\x01"}[i%4])
+			if i%8 > 0 {
+				_ = c.Close()
+				continue
+			}
+			t.Cleanup(func() { _ = c.Close() })
+		}
+	}()
+	for i := range 50 {
+		d := dial(t, r.Addr().String(), zmtp.Options{})
+		ask(t, d, "proof")
+		ask(t, d, fmt.Sprint(i))
+		_ = d.Close()
+	}
+	close(stop)
+	<-crowd
+}
