@@ -8,14 +8,27 @@ import (
 	"github.com/pdpool/pdpool/kvlayout"
 )
 
-// Env names the variable that carries the configuration; EnvPodIP and EnvNode
-// are set by fieldRef beside it.
+// Env names the variable that carries the configuration; EnvPodIP, EnvNode and
+// EnvPod are set by fieldRef beside it, EnvMemoryLimit by resourceFieldRef: the
+// bytes of the container's limits.memory.
 const (
-	Env      = "PDPOOL_AGENT_CONFIG"
-	EnvPodIP = "PDPOOL_POD_IP"
-	EnvNode  = "PDPOOL_NODE"
-	EnvPod   = "PDPOOL_POD"
+	Env            = "PDPOOL_AGENT_CONFIG"
+	EnvPodIP       = "PDPOOL_POD_IP"
+	EnvNode        = "PDPOOL_NODE"
+	EnvPod         = "PDPOOL_POD"
+	EnvMemoryLimit = "PDPOOL_MEMORY_LIMIT"
 )
+
+// The files of Config.KeyDir. The secrets are taken as they are, byte for byte; the
+// token is text that opens /debug to other hosts.
+const (
+	KeyFile         = "key"
+	PreviousKeyFile = "previous"
+	TokenFile       = "token"
+)
+
+// DrainHeader carries the token of Config.DrainToken in a request of /drain.
+const DrainHeader = "X-PDPool-Drain"
 
 // Version is the version of this contract. An agent accepts its own and the one before.
 const Version = 1

@@ -30,6 +30,7 @@ func valid() *agentconfig.Config {
 		DPStart: 2, Ports: ports(),
 		Timeouts: agentconfig.Timeouts{Transfer: 30, Defer: 60, ReceiveAbort: 120, Drain: 120},
 		KVSocket: "/run/pdpool/kv.sock", SharedDir: "/run/pdpool/serving",
+		KeyDir: "/etc/pdpool/key", DrainToken: strings.Repeat("0f", 32),
 	}
 }
 
@@ -164,6 +165,10 @@ func TestValidate(t *testing.T) {
 		{"long kvSocket", func(c *agentconfig.Config) { c.KVSocket = "/" + strings.Repeat("x", 107) }, "at most 107 bytes"},
 		{"sharedDir", func(c *agentconfig.Config) { c.SharedDir = "" }, `sharedDir is ""`},
 		{"routers", func(c *agentconfig.Config) { c.Routers = []string{"a:1"} }, "routers has 1 entries"},
+		{"keyDir", func(c *agentconfig.Config) { c.KeyDir = "key" }, `keyDir is "key"`},
+		{"long keyDir", func(c *agentconfig.Config) { c.KeyDir = "/" + strings.Repeat("x", 1024) }, "at most 1024 bytes"},
+		{"drainToken", func(c *agentconfig.Config) { c.DrainToken = "secret" }, `drainToken is "secret"`},
+		{"short drainToken", func(c *agentconfig.Config) { c.DrainToken = "00ff" }, "64 hex digits"},
 		{"no port", func(c *agentconfig.Config) { c.Ports.Notify = 0 }, "ports.notify is 0"},
 		{"no data port", func(c *agentconfig.Config) { c.Backend, c.Ports.Data = agentconfig.TCP, 0 }, "ports.data is 0"},
 		{"port out of range", func(c *agentconfig.Config) { c.Ports.Master = 65536 }, "ports.master is 65536"},

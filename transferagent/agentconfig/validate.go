@@ -1,6 +1,8 @@
 package agentconfig
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"net/netip"
@@ -90,6 +92,7 @@ func (c *Config) Validate() error {
 	p.version(c.EngineVersion)
 	p.place(c.Layout, c.DPStart, c.Pod, c.Pods)
 	p.cache(c.Block, c.KVType, c.KV, c.Mover)
+	c.secrets(&p)
 	p.number("timeouts.transfer", c.Timeouts.Transfer, 1, maxSeconds)
 	p.number("timeouts.defer", c.Timeouts.Defer, 1, maxSeconds)
 	p.number("timeouts.receiveAbort", c.Timeouts.ReceiveAbort, 1, maxSeconds)
@@ -103,6 +106,16 @@ func (c *Config) Validate() error {
 	}
 	p.ports(c.ranges())
 	return p.err()
+}
+
+// secrets checks where secrets are and what the drain token's hash looks like.
+func (c *Config) secrets(p *problems) {
+	if c.KeyDir != "" && (!path.IsAbs(c.KeyDir) || len(c.KeyDir) > maxText) {
+		p.add("keyDir is %.128q, it must be an absolute path of at most %d bytes", c.KeyDir, maxText)
+	}
+	if sum, err := hex.DecodeString(c.DrainToken); err != nil || len(sum) != 0 && len(sum) != sha256.Size {
+		p.add("drainToken is %.128q, it must be a SHA-256 of %d hex digits", c.DrainToken, hex.EncodedLen(sha256.Size))
+	}
 }
 
 // place checks the degrees and which of the replica's ranks the pod holds.
