@@ -70,8 +70,10 @@ fuzz: ## run each fuzz target for FUZZTIME
 	hack/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
-bench: ## run the benchmarks
-	go test -run '^$$' -bench . ./kvlayout ./transferagent/transport/... ./router
+bench: build ## measure movers and router, beside vllm-router and smg where they are installed
+	go test -run '^$$' -bench . ./kvlayout ./router
+	$(BIN)/transfer-agent bench
+	go run ./hack/routerbench --router $(BIN)/router
 
 .PHONY: e2e
 e2e: images $(BIN)/e2e.test ## run the end-to-end tests on the development cluster
