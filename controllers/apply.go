@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -48,6 +49,9 @@ func (r *PDPoolReconciler) create(ctx context.Context, pool *v1alpha1.PDPool, ob
 	case err == nil:
 		return nil
 	case apierrors.IsAlreadyExists(err):
+		if _, secret := obj.(*corev1.Secret); secret {
+			return nil // the operator may not read whose it is
+		}
 		return r.own(ctx, pool, obj, kind)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		return &pdpool.RefusedError{Kind: kind, Name: obj.GetName(), Err: err}

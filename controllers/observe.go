@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -29,6 +30,9 @@ func ownerUID(obj client.Object) []string {
 // observe reads everything that the core decides by, once.
 func (r *PDPoolReconciler) observe(ctx context.Context, pool *v1alpha1.PDPool) (pdpool.Observed, error) {
 	seen := pdpool.Observed{Now: r.Now()}
+	if _, err := rand.Read(seen.Entropy[:]); err != nil {
+		return seen, fmt.Errorf("draw random bytes: %w", err)
+	}
 	var (
 		pods        corev1.PodList
 		services    corev1.ServiceList

@@ -15,6 +15,40 @@ import (
 // agentStartup is how long an agent may take to have its listeners up.
 const agentStartup = time.Minute
 
+// envMemoryLimit tells the agent what memory it may have, in bytes.
+const envMemoryLimit = "PDPOOL_MEMORY_LIMIT"
+
+// How a frozen agent is found and ended. The kubelet restarts it alone, and soon:
+// it does not hear the signal that would let it end in order.
+const (
+	agentLivenessPeriod         = 10 * time.Second
+	agentLivenessFailures int32 = 3
+	frozenGrace           int64 = 5 // seconds
+)
+
+func agentLiveness(port int) *corev1.Probe {
+	p := probe(port, "/healthz", agentLivenessPeriod, agentLivenessFailures)
+	p.TerminationGracePeriodSeconds = new(frozenGrace)
+	return p
+}
+
+func memoryLimit() corev1.EnvVar {
+	return corev1.EnvVar{Name: envMemoryLimit, ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{
+		ContainerName: v1alpha1.ContainerAgent, Resource: "limits.memory", Divisor: resource.MustParse("1"),
+	}}}
+}
+
+// agentResources are what an agent has when the spec says nothing.
+func agentResources(spec *corev1.ResourceRequirements) corev1.ResourceRequirements {
+	if spec != nil {
+		return *spec
+	}
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")},
+		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
+	}
+}
+
 // agentContainer is the transfer agent as a native sidecar: it starts before the
 // engine and ends after it.
 func (r *Resolved) agentContainer(image string, m marks) corev1.Container {
@@ -28,13 +62,14 @@ func (r *Resolved) agentContainer(image string, m marks) corev1.Container {
 			fromField(agentconfig.EnvPodIP, "status.podIP"),
 			fromField(agentconfig.EnvNode, "spec.nodeName"),
 			fromField(agentconfig.EnvPod, "metadata.name"),
+			memoryLimit(),
 		},
-		Ports: []corev1.ContainerPort{port("agent", ports.Agent)},
-		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi"),
-		}},
+		Ports:           []corev1.ContainerPort{port("agent", ports.Agent)},
+		Resources:       r.AgentResources,
+		VolumeMounts:    []corev1.VolumeMount{{Name: volumeKey, MountPath: pathKey, ReadOnly: true}},
 		StartupProbe:    startup(ports.Agent, "/healthz", agentStartup),
 		ReadinessProbe:  probe(ports.Agent, "/readyz", probePeriod, 2),
+		LivenessProbe:   agentLiveness(ports.Agent),
 		SecurityContext: r.agentSecurity(),
 	}
 	if r.Mover == kvlayout.MoverAgent {
@@ -60,6 +95,7 @@ func (r *Resolved) agentConfig(pool *v1alpha1.PDPool, role kvlayout.Role) agentc
 		Revision: r.roleRevision(&pool.Spec, role), Pods: s.Pods, Role: role, Pairing: r.Pairing,
 		Engine: r.Engine, EngineVersion: r.Version, Mover: r.Mover, Mode: r.Mode, Backend: r.Backend, Model: r.Model, Served: r.Served,
 		Layout: s.Layout, Block: s.BlockSize, KVType: s.KVType, KV: r.Geometry, Timeouts: r.Timeouts,
+		KeyDir: pathKey,
 	}
 	if r.Mover == kvlayout.MoverAgent {
 		c.KVSocket = kvSocket

@@ -73,7 +73,7 @@ func (c *cluster) pods() []*corev1.Pod {
 
 func (c *cluster) observed() Observed {
 	seen := Observed{
-		Now: c.now, Pods: list[corev1.Pod](c), ControllerRevisions: list[appsv1.ControllerRevision](c),
+		Now: c.now, Entropy: [EntropyBytes]byte{0: byte(c.uids), 32: byte(c.uids)}, Pods: list[corev1.Pod](c), ControllerRevisions: list[appsv1.ControllerRevision](c),
 		Deployments: list[appsv1.Deployment](c), Services: list[corev1.Service](c),
 		ServiceAccounts: list[corev1.ServiceAccount](c), RoleBindings: list[rbacv1.RoleBinding](c),
 	}
@@ -189,6 +189,8 @@ func (c *cluster) turn() {
 		case p.Spec.NodeName == "":
 			c.schedule(p)
 		case p.Status.Phase == corev1.PodFailed:
+		case !prepared(p):
+			c.prepare(p)
 		case c.broken[p.Spec.Containers[0].Image]:
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{
 				Image: p.Spec.Containers[0].Image, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}},
@@ -211,6 +213,14 @@ func (c *cluster) schedule(p *corev1.Pod) {
 	}
 	c.condition(p, corev1.PodScheduled, corev1.ConditionTrue, "")
 	p.Spec.NodeName = "node-1"
+	c.prepare(p)
+}
+
+// prepare mounts the volumes of a pod that has a node.
+func (c *cluster) prepare(p *corev1.Pod) {
+	if c.objects["*v1.Secret "+keyName(c.pool.Name)] != nil {
+		c.condition(p, corev1.PodReadyToStartContainers, corev1.ConditionTrue, "")
+	}
 	c.age[p.UID] = 0
 }
 

@@ -32,6 +32,7 @@ func Compute(pool *v1alpha1.PDPool, seen Observed, d Defaults) Plan {
 	}
 	p.roll()
 	p.prune()
+	p.provideKey()
 	return p.finish()
 }
 

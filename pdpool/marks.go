@@ -20,6 +20,7 @@ const firstMarks = 1_870_000_000 // ten digits, and still an int32 as ports have
 const (
 	markDPStart = 100
 	markLeader  = 101
+	markDrain   = 102
 )
 
 // newMarks returns marks that don't occur in any of the texts.
@@ -40,6 +41,7 @@ func newMarks(texts ...string) marks {
 
 func (m marks) ports() int     { return int(m) }
 func (m marks) dpStart() int   { return int(m) + markDPStart }
+func (m marks) drain() string  { return fmt.Sprintf("drain-%d", int(m)+markDrain) }
 func (m marks) leader() string { return fmt.Sprintf("leader-%d", int(m)+markLeader) }
 
 // values are what marks stand for in one pod.
@@ -47,11 +49,12 @@ type values struct {
 	block   int // first port
 	dpStart int
 	leader  string
+	drain   string // token
 }
 
 // fill replaces all marks in a rendered text.
 func (m marks) fill(text []byte, v values) []byte {
-	pairs := []string{m.leader(), v.leader, strconv.Itoa(m.dpStart()), strconv.Itoa(v.dpStart)}
+	pairs := []string{m.leader(), v.leader, m.drain(), v.drain, strconv.Itoa(m.dpStart()), strconv.Itoa(v.dpStart)}
 	for i := range BlockPorts {
 		pairs = append(pairs, strconv.Itoa(m.ports()+i), strconv.Itoa(v.block+i))
 	}

@@ -33,6 +33,9 @@ func revisionName(pool, role, revision string) string {
 // membersName is the headless Service that gives engine pods their host names.
 func membersName(pool string) string { return pool + "-members" }
 
+// keyName is the Secret that the pool's agents share.
+func keyName(pool string) string { return pool + "-key" }
+
 // routerName is the router's Deployment, Service, ServiceAccount and RoleBinding.
 func routerName(pool string) string { return pool + "-router" }
 

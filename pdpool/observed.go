@@ -25,4 +25,6 @@ type Observed struct {
 	// PortBlocks are the first ports of the blocks that engine pods of any pool in
 	// the cluster hold (PortBlock of each pod with LabelPool), with repetitions.
 	PortBlocks []int
+	// Entropy is new at every look. A Secret that is created is made of it.
+	Entropy [EntropyBytes]byte
 }

@@ -27,7 +27,7 @@ type record struct {
 	Version int `json:"version"`
 	// Marks stand in Template for what differs from pod to pod.
 	Marks marks `json:"marks"`
-	// Agent lacks Replica, Attempt, Pod, DPStart and Ports.
+	// Agent lacks Replica, Attempt, Pod, DPStart, Ports and DrainToken.
 	Agent    agentconfig.Config     `json:"agent"`
 	Template corev1.PodTemplateSpec `json:"template"`
 }
@@ -110,6 +110,11 @@ func (v *revision) pod(pool *v1alpha1.PDPool, replica, attempt, index, block int
 	c.Replica, c.Attempt, c.Pod = replica, attempt, index
 	c.DPStart = index * c.Layout.DPLocal
 	c.Ports = portsAt(block)
+	name := podName(pool.Name, c.Role, v.hash, replica, attempt, index)
+	token := drainToken(pool, name)
+	if c.KeyDir != "" { // else its agent is older than the token
+		c.DrainToken = hexSum(token)
+	}
 	config, err := c.Encode()
 	if err != nil {
 		return nil, fmt.Errorf("configure the agent of %s: %w", c.Role, err)
@@ -117,13 +122,13 @@ func (v *revision) pod(pool *v1alpha1.PDPool, replica, attempt, index, block int
 	leader := podName(pool.Name, c.Role, v.hash, replica, attempt, 0)
 	filled := v.record.Marks.fill(encode(v.record.Template), values{
 		block: block, dpStart: c.DPStart,
+		drain:  token,
 		leader: fmt.Sprintf("%s.%s.%s.svc", leader, membersName(pool.Name), pool.Namespace),
 	})
 	var t corev1.PodTemplateSpec
 	if err := json.Unmarshal(filled, &t); err != nil {
 		return nil, fmt.Errorf("read the template of %s: %w", v.name, err)
 	}
-	name := podName(pool.Name, c.Role, v.hash, replica, attempt, index)
 	pod := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: childMeta(pool, name, t.Labels),

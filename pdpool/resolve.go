@@ -40,10 +40,12 @@ type Resolved struct {
 	KVMemory int64
 	Mode     kvlayout.Mode
 	// Mover is Engine or Agent; MoverReason says why, in one sentence.
-	Mover          kvlayout.Mover
-	MoverReason    string
-	Backend        agentconfig.Backend
-	Timeouts       agentconfig.Timeouts
+	Mover       kvlayout.Mover
+	MoverReason string
+	Backend     agentconfig.Backend
+	Timeouts    agentconfig.Timeouts
+	// AgentResources are those of the transfer agent's container.
+	AgentResources corev1.ResourceRequirements
 	GPUResource    string
 	DevicesPerNode int
 	Prefill        Side
@@ -103,6 +105,7 @@ func Resolve(pool *v1alpha1.PDPool, d Defaults) Resolved {
 		Mode:           kvlayout.Mode(cmp.Or(spec.Transfer.Mode, v1alpha1.TransferWrite)),
 		GPUResource:    cmp.Or(spec.GPU.ResourceName, v1alpha1.DefaultGPUResource),
 		DevicesPerNode: int(cmp.Or(spec.GPU.DevicesPerNode, defaultDevicesPerNode)),
+		AgentResources: agentResources(spec.Transfer.Resources),
 		Timeouts: agentconfig.Timeouts{
 			Transfer:     int(cmp.Or(spec.Transfer.TransferTimeoutSeconds, defaultTransfer)),
 			Defer:        int(cmp.Or(spec.Transfer.DeferTimeoutSeconds, defaultDefer)),

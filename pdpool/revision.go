@@ -79,6 +79,8 @@ type roleInputs struct {
 	Resources   corev1.ResourceRequirements `json:"resources,omitzero"`
 	// Template is canonical JSON as text: in it a zero is a wish like any other.
 	Template string `json:"template,omitempty"`
+	// AgentResources are the user's; the default ones are the operator's setting.
+	AgentResources *corev1.ResourceRequirements `json:"agentResources,omitempty"`
 }
 
 // roleRevision is the hash of what a user wants of the pods of one role.
@@ -89,6 +91,7 @@ func (r *Resolved) roleRevision(spec *v1alpha1.PDPoolSpec, role kvlayout.Role) s
 		MaxLength: s.MaxLength, KVMemory: r.KVMemory, GPUResource: r.GPUResource, Timeouts: r.Timeouts,
 		Image: cmp.Or(roleSpec(spec, role).Image, spec.Engine.Image),
 		Args:  s.Args, Env: s.Env, Resources: s.Resources, Template: canonical(s.Template),
+		AgentResources: spec.Transfer.Resources,
 	})
 }
 

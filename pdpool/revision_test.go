@@ -74,6 +74,7 @@ func TestWhatChangesAHash(t *testing.T) {
 		"drain":                 {func(s *v1alpha1.PDPoolSpec) { s.Transfer.DrainTimeoutSeconds = 31 }, true, true, false},
 		"kind of GPU":           {func(s *v1alpha1.PDPoolSpec) { s.GPU.ResourceName = "amd.com/cpx_nps4" }, true, true, false},
 		"decode's layout":       {func(s *v1alpha1.PDPoolSpec) { s.Decode.Layout.Interleave = 32 }, false, true, false},
+		"agents' resources":     {func(s *v1alpha1.PDPoolSpec) { s.Transfer.Resources = &cpu }, true, true, false},
 		"template":              {func(s *v1alpha1.PDPoolSpec) { s.Decode.Template = template(`{"spec":{"nodeSelector":{"a":"b"}}}`) }, false, true, false},
 		"template with a zero":  {func(s *v1alpha1.PDPoolSpec) { s.Decode.Template = template(`{"spec":{"priority":0}}`) }, false, true, false},
 		"template that adds an env": {func(s *v1alpha1.PDPoolSpec) {

@@ -175,7 +175,7 @@ func TestCrashLoopBacksOff(t *testing.T) {
 	for range 1800 {
 		plan := c.reconcile()
 		c.invariants()
-		created += len(plan.Create)
+		created += podsIn(plan.Create)
 		reasons = append(reasons, plan.Reason)
 		for _, p := range c.pods() {
 			if p.Labels[v1alpha1.LabelRole] == "decode" && p.DeletionTimestamp == nil && podReady(p) {

@@ -20,10 +20,12 @@ const (
 	volumeShm    = "shm"
 	volumeDoor   = "kv-socket"
 	volumeShared = "shared-memory"
+	volumeKey    = "pool-key"
 
 	pathShm    = "/dev/shm"
 	pathDoor   = "/run/pdpool"
 	pathShared = "/run/pdpool-shared"
+	pathKey    = "/etc/pdpool/key"
 	kvSocket   = pathDoor + "/kv.sock"
 )
 
@@ -134,7 +136,7 @@ func (r *Resolved) engineContainer(role kvlayout.Role, m marks) (corev1.Containe
 		StartupProbe:             startup(ports.HTTP, engine.HealthPath, engine.StartupBudget(r.Engine)),
 		ReadinessProbe:           probe(ports.HTTP, engine.HealthPath, probePeriod, 3),
 		LivenessProbe:            probe(ports.HTTP, engine.HealthPath, livenessPeriod, 6),
-		Lifecycle:                &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: get(ports.Agent, "/drain")}},
+		Lifecycle:                &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: drain(ports.Agent, m.drain())}},
 		SecurityContext:          r.engineSecurity(),
 	}, nil
 }
@@ -182,7 +184,7 @@ func (r *Resolved) volumes(pool *v1alpha1.PDPool, s *Side) []corev1.Volume {
 	volumes := []corev1.Volume{{
 		Name:         volumeShm,
 		VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: shm}},
-	}}
+	}, keyVolume(pool)}
 	if r.Mover == kvlayout.MoverAgent {
 		volumes = append(volumes, corev1.Volume{
 			Name:         volumeDoor,
@@ -229,6 +231,13 @@ func port(name string, n int) corev1.ContainerPort {
 
 func get(port int, path string) *corev1.HTTPGetAction {
 	return &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(int32(port)), Scheme: corev1.URISchemeHTTP}
+}
+
+// drain asks the agent to let transfers end, with the token that it wants.
+func drain(port int, token string) *corev1.HTTPGetAction {
+	g := get(port, "/drain")
+	g.HTTPHeaders = []corev1.HTTPHeader{{Name: headerDrain, Value: token}}
+	return g
 }
 
 // probe asks every period; so many failures in a row count. All fields are set, so

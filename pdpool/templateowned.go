@@ -13,7 +13,10 @@ import (
 )
 
 // ownedMount says whether a path is where the engine and its agent meet.
-func ownedMount(at string) bool { at = path.Clean(at); return at == pathDoor || at == pathShared }
+func ownedMount(at string) bool {
+	at = path.Clean(at)
+	return at == pathDoor || at == pathShared || at == pathKey
+}
 
 func ownedLabel(name string) bool {
 	domain, _, _ := strings.Cut(name, "/")
@@ -51,7 +54,7 @@ func ownedParts(t corev1.PodTemplateSpec) map[string]string {
 	}
 	ours("initContainers", v1alpha1.ContainerAgent, agentFields)
 	ours("containers", v1alpha1.ContainerEngine, engineFields)
-	for _, name := range []string{volumeDoor, volumeShared} {
+	for _, name := range []string{volumeDoor, volumeShared, volumeKey} {
 		if v := named(spec["volumes"], name); v != nil {
 			put("spec.volumes "+name, v)
 		}

@@ -110,14 +110,17 @@ func skeleton() corev1.PodTemplateSpec {
 		return corev1.Container{
 			Name: name, Image: "image", Env: []corev1.EnvVar{{Name: "A"}}, Ports: []corev1.ContainerPort{port(enginePort, 1)},
 			VolumeMounts: []corev1.VolumeMount{
-				{Name: volumeShm, MountPath: pathShm}, {Name: volumeDoor, MountPath: pathDoor}, {Name: volumeShared, MountPath: pathShared},
+				{Name: volumeShm, MountPath: pathShm},
+				{Name: volumeDoor, MountPath: pathDoor},
+				{Name: volumeShared, MountPath: pathShared},
+				{Name: volumeKey, MountPath: pathKey},
 			},
 			StartupProbe: startup(1, "/", agentStartup), ReadinessProbe: probe(1, "/", probePeriod, 1), LivenessProbe: probe(1, "/", probePeriod, 1),
 		}
 	}
 	engine, agent := container(v1alpha1.ContainerEngine), container(v1alpha1.ContainerAgent)
 	engine.Command = []string{"engine"}
-	engine.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: get(1, "/drain")}}
+	engine.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: drain(1, "token")}}
 	agent.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
@@ -126,7 +129,7 @@ func skeleton() corev1.PodTemplateSpec {
 			TerminationGracePeriodSeconds: new(int64(1)),
 			Containers:                    []corev1.Container{engine}, InitContainers: []corev1.Container{agent},
 			Affinity: sameHost("pool", "pairing"), Tolerations: tolerations(),
-			Volumes: []corev1.Volume{{Name: volumeShm}, {Name: volumeDoor}, {Name: volumeShared}},
+			Volumes: []corev1.Volume{{Name: volumeShm}, {Name: volumeDoor}, {Name: volumeShared}, {Name: volumeKey}},
 		},
 	}
 }
@@ -253,7 +256,12 @@ func (c *templateCheck) container(path string, k *corev1.Container, raw map[stri
 	case v1alpha1.ContainerAgent:
 		c.agent(path, k, raw)
 	}
-	c.problems = append(c.problems, gpusIn(c.root+"."+path+".resources", k.Resources, c.gpu, c.role)...)
+	for i, m := range k.VolumeMounts {
+		if m.Name == volumeKey {
+			c.owned(fmt.Sprintf("%s.volumeMounts[%d].name", path, i), "the template mounts the volume "+volumeKey, "remove it: the pool's secret is the agent's alone")
+		}
+	}
+	c.problems = append(c.problems, gpusIn(c.root+"."+path+".resources", k.Resources, c.gpu, string(c.role)+".layout")...)
 }
 
 func (c *templateCheck) agent(path string, k *corev1.Container, raw map[string]any) {
@@ -271,7 +279,7 @@ func (c *templateCheck) volumes(spec map[string]any) {
 	for i, v := range elements(spec["volumes"]) {
 		at := fmt.Sprintf("spec.volumes[%d]", i)
 		switch name := v["name"]; name {
-		case volumeDoor, volumeShared:
+		case volumeDoor, volumeShared, volumeKey:
 			c.owned(at, fmt.Sprintf("the template has a volume named %s", name), "choose another name")
 		case volumeShm:
 			c.shm(at, v)
@@ -283,7 +291,10 @@ func (c *templateCheck) volumes(spec map[string]any) {
 func checkGPUs(spec *v1alpha1.PDPoolSpec, r *Resolved) []kvlayout.Problem {
 	var out []kvlayout.Problem
 	for _, role := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
-		out = append(out, gpusIn(string(role)+".resources", roleSpec(spec, role).Resources, r.GPUResource, role)...)
+		out = append(out, gpusIn(string(role)+".resources", roleSpec(spec, role).Resources, r.GPUResource, string(role)+".layout")...)
+	}
+	if res := spec.Transfer.Resources; res != nil {
+		out = append(out, gpusIn("transfer.resources", *res, r.GPUResource, "prefill.layout and decode.layout")...)
 	}
 	return out
 }
@@ -291,7 +302,7 @@ func checkGPUs(spec *v1alpha1.PDPoolSpec, r *Resolved) []kvlayout.Problem {
 // amdGPU matches the names that AMD's device plugin has for whole and partitioned devices.
 var amdGPU = regexp.MustCompile(`^amd\.com/(gpu|[a-z]+_nps[0-9]+)$`)
 
-func gpusIn(path string, res corev1.ResourceRequirements, gpu string, role kvlayout.Role) []kvlayout.Problem {
+func gpusIn(path string, res corev1.ResourceRequirements, gpu, layout string) []kvlayout.Problem {
 	var out []kvlayout.Problem
 	look := func(kind string, list corev1.ResourceList) {
 		for _, name := range slices.Sorted(maps.Keys(list)) {
@@ -301,7 +312,7 @@ func gpusIn(path string, res corev1.ResourceRequirements, gpu string, role kvlay
 			n := list[name]
 			out = append(out, refuse("gpus-resources", path+"."+kind,
 				fmt.Sprintf("%s.%s asks for %s %s", path, kind, n.String(), name), reasonGPUs,
-				fmt.Sprintf("remove it and use %s.layout, and gpu.resourceName for the kind of device", role)))
+				fmt.Sprintf("remove it and use %s, and gpu.resourceName for the kind of device", layout)))
 		}
 	}
 	look("limits", res.Limits)

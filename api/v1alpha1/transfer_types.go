@@ -1,5 +1,9 @@
 package v1alpha1
 
+import (
+	corev1 "k8s.io/api/core/v1"
+)
+
 // TransferMode says which side moves KV cache.
 //
 // +kubebuilder:validation:Enum=Write;Read
@@ -92,4 +96,10 @@ type TransferSpec struct {
 	// +kubebuilder:validation:Maximum=86400
 	// +optional
 	DrainTimeoutSeconds int32 `json:"drainTimeoutSeconds,omitempty"`
+	// resources are CPU and memory of the transfer agent in each engine pod. Unset,
+	// it requests 100m CPU and 128Mi memory and is limited to 256Mi memory. The agent
+	// keeps its own use below its memory limit, so leave it one. GPUs are refused here
+	// (rule gpus-resources).
+	// +optional
+	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
 }
