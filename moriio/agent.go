@@ -28,7 +28,11 @@ func agentFields(c *msgpack.Codec, a *Agent) {
 	msgpack.String(c, "model", &a.Model, MaxString)
 	msgpack.String(c, "mover", &a.Mover, MaxString)
 	msgpack.Bytes(c, "address", &a.Address, MaxAddress)
-	msgpack.List(c, "ranks", &a.Ranks, MaxRanks, 16, rankFields)
+	left := MaxMemory
+	msgpack.List(c, "ranks", &a.Ranks, MaxRanks, 16, func(c *msgpack.Codec, r *AgentRank) {
+		rankFields(c, r, min(left, MaxRegions))
+		left -= len(r.Regions)
+	})
 }
 
 func layoutFields(c *msgpack.Codec, l *kvlayout.Layout) {
@@ -40,11 +44,12 @@ func layoutFields(c *msgpack.Codec, l *kvlayout.Layout) {
 	msgpack.Int(c, "interleave", &l.Interleave, 0, math.MaxInt32)
 }
 
-func rankFields(c *msgpack.Codec, r *AgentRank) {
+// rankFields are those of a rank with at most so many regions.
+func rankFields(c *msgpack.Codec, r *AgentRank, regions int) {
 	msgpack.Int(c, "dp", &r.DP, 0, math.MaxInt32)
 	msgpack.Int(c, "tp", &r.TP, 0, MaxRanks-1)
 	msgpack.Int(c, "memory", &r.Memory, 0, math.MaxUint32)
-	msgpack.Tuples(c, "regions", &r.Regions, MaxRegions, 10, regionElements)
+	msgpack.Tuples(c, "regions", &r.Regions, regions, 10, regionElements)
 }
 
 // regionElements is the row of a region: layer, offset, block stride, blocks,

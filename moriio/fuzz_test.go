@@ -55,6 +55,46 @@ func FuzzParseNotify(f *testing.F) {
 	fuzz(f, moriio.ParseNotify, append(seeds, []byte("tx-1"), remoteBlocks([]byte{0x90}))...)
 }
 
+func FuzzParseChallenge(f *testing.F) {
+	fuzz(f, func(b []byte) (any, error) { return nilOnError(moriio.ParseChallenge(b)) }, sampleChallenge().Append(nil))
+}
+
+// What OpenAuth makes of any message ends in the proof, and is read as the message.
+func FuzzAuth(f *testing.F) {
+	for _, m := range notifications() {
+		f.Add(m.Append(nil))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if signed, proof, ok := moriio.CutAuth(b); ok && (len(proof) != moriio.ProofBytes || !bytes.Equal(append(signed, proof...), b)) {
+			t.Fatalf("%x was cut into %x and %x", b, signed, proof)
+		}
+		m, err := moriio.ParseNotify(b)
+		if err != nil {
+			return
+		}
+		plain := m.(interface{ Append([]byte) []byte }).Append(nil)
+		open, err := moriio.OpenAuth(bytes.Clone(plain))
+		if err != nil {
+			if bytes.Contains(plain, []byte("\xa6pdpool")) {
+				t.Fatalf("%+v takes no proof: %v", m, err)
+			}
+			return // as stock peers send it
+		}
+		whole := append(bytes.Clone(open), make([]byte, moriio.ProofBytes)...)
+		signed, proof, ok := moriio.CutAuth(whole)
+		if !ok || !bytes.Equal(signed, open) || len(proof) != moriio.ProofBytes {
+			t.Fatalf("the proof of %x was cut from %x", whole, signed)
+		}
+		again, err := moriio.ParseNotify(whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(m, again); diff != "" {
+			t.Fatalf("sealed and parsed (-first +again):\n%s", diff)
+		}
+	})
+}
+
 func FuzzParseMetadata(f *testing.F) {
 	stock, _ := hex.DecodeString("86" + metadataHex)
 	fuzz(f, func(b []byte) (any, error) { return nilOnError(moriio.ParseMetadata(b)) }, stock, sampleMetadata().Append(nil))

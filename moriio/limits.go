@@ -12,12 +12,13 @@ const (
 	MaxLayers  = 4096    // layers of one model, entries of a map by layer name
 	MaxRanks   = 1024    // ranks of one agent, and any parallel degree
 	MaxRegions = 4096    // regions of one rank
+	MaxMemory  = 1 << 16 // regions of all ranks of one agent
 	MaxBlocks  = 1 << 18 // block ids of one message, over all groups
 	MaxGroups  = 64      // transfer groups of one message
 	MaxString  = 1 << 10 // bytes of any text
 	MaxAddress = 4 << 10 // bytes of a mover's address
 	MaxDesc    = 64 << 10
-	MaxMessage = 16 << 20 // bytes of one message; the metadata of a large pod is the longest
+	MaxMessage = 4 << 20 // bytes of one message; the metadata of a large pod is the longest
 )
 
 // maxNumber bounds numbers that only describe geometry in bytes.

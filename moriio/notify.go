@@ -8,6 +8,7 @@ const (
 	typeWriteDone    = "write_done"
 	typeWriteFailed  = "write_failed"
 	typeRelease      = "release"
+	typeHello        = "pdpool_hello"
 )
 
 // PlainID is a notification of an old peer, the bare transfer id: to decode it
@@ -18,7 +19,7 @@ type PlainID struct{ Transfer string }
 func (m *PlainID) Append(b []byte) []byte { return append(b, m.Transfer...) }
 
 // ParseNotify reads whatever arrives at a notify port: *RemoteBlocks, *WriteDone,
-// *WriteFailed, *Release or *PlainID. A map without type that has req_id is a
+// *WriteFailed, *Release, *Hello or *PlainID. A map without type that has req_id is a
 // RemoteBlocks. The error is an *Error.
 func ParseNotify(b []byte) (any, error) {
 	if len(b) == 0 {
@@ -40,6 +41,8 @@ func ParseNotify(b []byte) (any, error) {
 		return unless(read(c, writeFailedFields))
 	case typeRelease:
 		return unless(read(c, releaseFields))
+	case typeHello:
+		return unless(read(c, helloFields))
 	default:
 		return nil, msgpack.Errorf(UnknownType, "", "notification of type %.64q", kind)
 	}

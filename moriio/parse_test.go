@@ -291,3 +291,19 @@ func TestCountsAllocateNothing(t *testing.T) {
 		t.Errorf("%v allocations for a refused message", allocated)
 	}
 }
+
+// The memory that a peer's ranks take is bounded by their sum: a region needs many
+// times the bytes that it has on the wire.
+func TestRegionsOfAllRanksAreBounded(t *testing.T) {
+	m := sampleMetadata()
+	m.PDPool.Ranks = make([]moriio.AgentRank, moriio.MaxMemory/moriio.MaxRegions+1)
+	for i := range m.PDPool.Ranks[1:] {
+		m.PDPool.Ranks[i].Regions = make([]kvlayout.Region, moriio.MaxRegions)
+	}
+	if _, err := moriio.ParseMetadata(m.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	m.PDPool.Ranks[len(m.PDPool.Ranks)-1].Regions = make([]kvlayout.Region, 1)
+	_, err := moriio.ParseMetadata(m.Append(nil))
+	wantReason(t, err, moriio.TooLong)
+}

@@ -56,6 +56,7 @@ func notifications() map[string]interface{ Append([]byte) []byte } {
 		"remote_blocks/groups": &moriio.RemoteBlocks{
 			RequestID: "r1", Transfer: "tx-1", Blocks: []int32{5, 6}, Groups: [][]int32{{5, 6}, {9}, nil}, DecodeRank: 9,
 		},
+		"hello":        &moriio.Hello{Epoch: 1<<64 - 1},
 		"write_done":   &moriio.WriteDone{Transfer: "tx-1", NumWriters: 2, PDPool: report},
 		"write_failed": &moriio.WriteFailed{Transfer: "tx-1", PDPool: report},
 		"release": &moriio.Release{
