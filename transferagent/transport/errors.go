@@ -14,6 +14,9 @@ var (
 	ErrFrozen = errors.New("peer stopped answering")
 	// ErrStale: the address belongs to an earlier incarnation of the peer.
 	ErrStale = errors.New("peer was restarted since it gave this address")
+	// ErrUnproved: the peer did not prove that it knows the pool's secret, or did
+	// not accept the proof of this side.
+	ErrUnproved = errors.New("peer is not proved to belong to the pool")
 	// ErrAddress: the bytes are not an address of this kind of mover.
 	ErrAddress = errors.New("not an address of this mover")
 )

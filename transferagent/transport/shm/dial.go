@@ -9,12 +9,15 @@ import (
 	"net"
 	"time"
 
+	"github.com/pdpool/pdpool/transferagent/poolkey"
 	"github.com/pdpool/pdpool/transferagent/transport"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/challenge"
 )
 
 // Dial implements transport.Mover. The host is ignored: the socket is looked
 // for in the mover's own directory. It fails with transport.ErrStale when
-// another incarnation listens there now, with transport.ErrFrozen when the peer
+// another incarnation listens there now, with transport.ErrUnproved when one of the
+// two does not accept the other's proof of the pool's secret, with transport.ErrFrozen when the peer
 // does not answer within Options.DialTimeout.
 func (m *Mover) Dial(ctx context.Context, _ string, addr []byte) (transport.Session, error) {
 	a, err := parseAddress(addr)
@@ -36,9 +39,12 @@ func (m *Mover) Dial(ctx context.Context, _ string, addr []byte) (transport.Sess
 	stop := context.AfterFunc(ctx, func() {
 		conn.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // greet fails on its own then
 	})
-	err = greet(conn, a)
+	err = greet(conn, a, m.options.keys())
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
+	}
+	if errors.Is(err, transport.ErrUnproved) {
+		m.drops.Add("listener-proof")
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("dial %q: %w", a.name, err), conn.Close())
@@ -53,7 +59,13 @@ func (m *Mover) Dial(ctx context.Context, _ string, addr []byte) (transport.Sess
 	return s, nil
 }
 
-func greet(conn *net.UnixConn, a address) error {
+// mover is this kind of mover in proofs.
+const mover = "shm"
+
+func greet(conn *net.UnixConn, a address, keys poolkey.Keys) error {
+	if err := challenge.Dial(conn, keys, mover); err != nil {
+		return ended(err)
+	}
 	if err := write(conn, message{kind: hello, flow: transport.Flow{Transfer: string(a.token[:])}}, nil); err != nil {
 		return fmt.Errorf("send hello: %w", err)
 	}

@@ -81,7 +81,7 @@ func raw(t *testing.T, m *Mover) *net.UnixConn {
 func greeted(t *testing.T, m *Mover) *net.UnixConn {
 	t.Helper()
 	c := raw(t, m)
-	if err := greet(c, m.address); err != nil {
+	if err := greet(c, m.address, m.options.keys()); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -138,7 +138,7 @@ func TestGarbage(t *testing.T) {
 		{"no hello", "hello", message{kind: record}.append(nil)},
 		{"other token", "stale", message{kind: hello, flow: transport.Flow{Transfer: strings.Repeat("x", tokenSize)}}.append(nil)},
 		{"no token", "stale", message{kind: hello}.append(nil)},
-		{"silence", "hello", nil},
+		{"silence", "silent", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := m.Dropped()[c.reason]

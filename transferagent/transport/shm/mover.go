@@ -26,6 +26,7 @@ import (
 	"github.com/pdpool/pdpool/transferagent/transport/internal/ledger"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/reception"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/regions"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/tuning"
 	"github.com/pdpool/pdpool/transferagent/transport/memory"
 )
 
@@ -71,20 +72,19 @@ func (o Options) withDefaults() Options {
 }
 
 func (o Options) validate() error {
-	for _, n := range []struct {
-		name       string
-		value, max int
-	}{{"workers", o.Workers, 256}, {"queue", o.Queue, maxQueue}, {"incoming connections", o.MaxIncoming, 1 << 16}} {
-		if n.value < 1 || n.value > n.max {
-			return fmt.Errorf("%s is %d, not 1 to %d", n.name, n.value, n.max)
-		}
+	return tuning.Check([]tuning.Count{
+		{Name: "workers", Value: o.Workers, Most: 256},
+		{Name: "queue", Value: o.Queue, Most: maxQueue},
+		{Name: "incoming connections", Value: o.MaxIncoming, Most: 1 << 16},
+	}, o.DialTimeout, o.AckTimeout, o.Withdrawal)
+}
+
+// keys are the pool's secrets now.
+func (o Options) keys() poolkey.Keys {
+	if o.Keys == nil {
+		return poolkey.Keys{}
 	}
-	for _, d := range []time.Duration{o.DialTimeout, o.AckTimeout, o.Withdrawal} {
-		if d < 0 {
-			return fmt.Errorf("timeout is %v, below 0", d)
-		}
-	}
-	return nil
+	return o.Keys()
 }
 
 // maxQueue is how many records fit into a socket's buffer, so that no worker
@@ -129,9 +129,13 @@ func New(dir, name string, o Options) (*Mover, error) {
 		pool:     newPool(o.Workers),
 		drops:    ledger.Drops{Count: o.Count},
 	}
-	m.open = reception.New[*inbound, *session](o.MaxIncoming, &m.drops)
+	// The processes of a node cannot be told apart: of those in other pods the
+	// kernel gives no id.
+	bounds := reception.Strangers
+	bounds.Open = o.MaxIncoming
+	m.open = reception.New[*inbound, *session](bounds, &m.drops)
 	rand.Read(m.address.token[:])
-	m.open.Accept(m.next, (*inbound).serve, (*inbound).end)
+	m.open.Accept(reception.Door[*inbound]{Next: m.next, Serve: (*inbound).serve, Cut: (*inbound).hangUp, End: (*inbound).end})
 	return m, nil
 }
 
@@ -181,7 +185,9 @@ func (m *Mover) Socket() string { return filepath.Join(m.dir, m.address.name) }
 func (m *Mover) Received(transfer string) []transport.Count { return m.received.Received(transfer) }
 
 // Dropped counts connections that could not be accepted, or were ended because
-// of what came on them, by reason: accept, crowded, hello, stale, message.
+// of what came on them, by reason: accept, crowded, silent, hello, version, proof,
+// stale, message. Of its own dials it counts, as listener-proof, those that ended
+// because one of the two did not accept the other's proof.
 func (m *Mover) Dropped() map[string]int64 { return m.drops.Counts() }
 
 // Close implements transport.Mover. Writers are asked to let go of all memory first.

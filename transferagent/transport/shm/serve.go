@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pdpool/pdpool/transferagent/transport"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/challenge"
 )
 
 // next accepts a connection.
@@ -30,8 +31,12 @@ func (in *inbound) serve() {
 	}
 }
 
+func (in *inbound) hangUp() {
+	in.conn.Close() //nolint:errcheck // run ends with it
+}
+
 func (in *inbound) end() {
-	in.conn.Close() //nolint:errcheck // nothing is left to do with it
+	in.hangUp()
 	close(in.gone)
 }
 
@@ -55,15 +60,23 @@ type letGo struct {
 	transfer string
 }
 
-// welcome answers a hello. The token is the right to be given descriptors.
+// welcome demands a proof of the pool's secret and answers a hello. The token is the right to be given descriptors.
 func (in *inbound) welcome() bool {
 	m := in.mover
 	if err := in.conn.SetDeadline(time.Now().Add(m.options.DialTimeout)); err != nil {
 		return false
 	}
+	if err := challenge.Accept(in.conn, m.options.keys(), mover); err != nil {
+		m.refuse(err)
+		return false
+	}
 	msg, file, err := read(in.conn)
 	drop(file)
-	if err != nil || msg.kind != hello {
+	switch {
+	case err != nil && !errors.Is(err, errMessage):
+		m.refuse(err)
+		return false
+	case err != nil || msg.kind != hello:
 		m.drops.Add("hello")
 		return false
 	}
@@ -78,7 +91,17 @@ func (in *inbound) welcome() bool {
 		return false
 	}
 	in.welcomed = answer.status == statusOK && in.conn.SetDeadline(time.Time{}) == nil
+	if in.welcomed {
+		m.open.Proved(in)
+	}
 	return in.welcomed
+}
+
+// refuse counts why somebody was not welcomed, unless this end closed the connection.
+func (m *Mover) refuse(err error) {
+	if !errors.Is(err, net.ErrClosed) {
+		m.drops.Add(challenge.Reason(err))
+	}
 }
 
 func drop(f *os.File) {

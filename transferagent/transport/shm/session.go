@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pdpool/pdpool/transferagent/transport"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/challenge"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/outbox"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/regions"
 )
@@ -100,6 +101,8 @@ func (s *session) fail(err error) { s.box.End(fmt.Errorf("session to %q: %w", s.
 // ended names what an error of the connection means.
 func ended(err error) error {
 	switch {
+	case errors.Is(err, transport.ErrUnproved), errors.Is(err, challenge.ErrMagic), errors.Is(err, challenge.ErrVersion):
+		return err
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return transport.ErrFrozen
 	case errors.Is(err, net.ErrClosed):

@@ -3,9 +3,12 @@
 package shm_test
 
 import (
+	"net"
 	"os"
 	"testing"
+	"time"
 
+	"github.com/pdpool/pdpool/transferagent/poolkey"
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/transferagent/transport/shm"
 	"github.com/pdpool/pdpool/transferagent/transport/transporttest"
@@ -37,4 +40,12 @@ func socketDir(t *testing.T) string {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) }) //nolint:errcheck // it is below the temporary directory
 	return dir
+}
+
+func TestProofs(t *testing.T) {
+	transporttest.RunProofs(t, func(t *testing.T, a, b func() poolkey.Keys) (ma, mb transporttest.Proving, host string, connect func() (net.Conn, error)) {
+		dir := socketDir(t)
+		from, to := mover(t, dir, "a", shm.Options{Keys: a}), mover(t, dir, "b", shm.Options{Keys: b, DialTimeout: time.Second})
+		return from, to, "", func() (net.Conn, error) { return net.Dial("unixpacket", to.Socket()) }
+	})
 }

@@ -10,11 +10,14 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/pdpool/pdpool/transferagent/poolkey"
 	"github.com/pdpool/pdpool/transferagent/transport"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/challenge"
 )
 
 // Dial implements transport.Mover. It fails with transport.ErrStale when
-// another incarnation listens at the address now, with transport.ErrFrozen when
+// another incarnation listens at the address now, with transport.ErrUnproved when
+// one of the two does not accept the other's proof of the pool's secret, with transport.ErrFrozen when
 // the peer accepts but does not answer within Options.DialTimeout.
 func (m *Mover) Dial(ctx context.Context, host string, addr []byte) (transport.Session, error) {
 	a, err := parseAddress(addr)
@@ -24,10 +27,14 @@ func (m *Mover) Dial(ctx context.Context, host string, addr []byte) (transport.S
 	ctx, cancel := context.WithTimeout(ctx, m.options.DialTimeout)
 	defer cancel()
 	hostport := net.JoinHostPort(host, strconv.Itoa(int(a.port)))
+	keys := m.options.keys()
 	conns := make([]*net.TCPConn, 0, m.options.Connections)
 	for range m.options.Connections {
-		c, err := connect(ctx, hostport, a.token)
+		c, err := connect(ctx, hostport, a.token, keys)
 		if err != nil {
+			if errors.Is(err, transport.ErrUnproved) {
+				m.drops.Add("listener-proof")
+			}
 			closeAll(conns)
 			return nil, fmt.Errorf("dial %s: %w", hostport, err)
 		}
@@ -51,7 +58,7 @@ func closeAll(conns []*net.TCPConn) {
 }
 
 // connect makes one connection that the peer has welcomed.
-func connect(ctx context.Context, hostport string, t token) (*net.TCPConn, error) {
+func connect(ctx context.Context, hostport string, t token, keys poolkey.Keys) (*net.TCPConn, error) {
 	dialer := net.Dialer{KeepAliveConfig: keepAlive}
 	c, err := dialer.DialContext(ctx, "tcp", hostport)
 	if err != nil {
@@ -61,7 +68,7 @@ func connect(ctx context.Context, hostport string, t token) (*net.TCPConn, error
 	stop := context.AfterFunc(ctx, func() {
 		conn.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // greet fails on its own then
 	})
-	err = greet(conn, t)
+	err = greet(conn, t, keys)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -71,7 +78,13 @@ func connect(ctx context.Context, hostport string, t token) (*net.TCPConn, error
 	return conn, nil
 }
 
-func greet(conn *net.TCPConn, t token) error {
+// kind is this mover's in proofs.
+const kind = "tcp"
+
+func greet(conn *net.TCPConn, t token, keys poolkey.Keys) error {
+	if err := challenge.Dial(conn, keys, kind); err != nil {
+		return ended(err)
+	}
 	if _, err := conn.Write(helloBytes(t)); err != nil {
 		return fmt.Errorf("send hello: %w", err)
 	}
@@ -89,6 +102,8 @@ func greet(conn *net.TCPConn, t token) error {
 // ended names what an error of a connection means for its session.
 func ended(err error) error {
 	switch {
+	case errors.Is(err, transport.ErrUnproved), errors.Is(err, challenge.ErrMagic), errors.Is(err, challenge.ErrVersion):
+		return err
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return transport.ErrFrozen
 	case errors.Is(err, net.ErrClosed):

@@ -3,7 +3,8 @@
 // straight into its place; every frame is answered after its last byte.
 //
 // A mover takes bytes only from who knows the random token in its Address,
-// which is handed over on the control connection.
+// which is handed over on the control connection, and with Options.Keys only from
+// who proves to know the pool's secret; to others it sends none.
 package tcp
 
 import (
@@ -19,6 +20,7 @@ import (
 	"github.com/pdpool/pdpool/transferagent/transport/internal/ledger"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/reception"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/regions"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/tuning"
 )
 
 // Options tune a mover. A zero field stands for its default.
@@ -60,20 +62,19 @@ func (o Options) withDefaults() Options {
 }
 
 func (o Options) validate() error {
-	for _, n := range []struct {
-		name       string
-		value, max int
-	}{{"connections", o.Connections, 64}, {"queue", o.Queue, 1 << 16}, {"incoming connections", o.MaxIncoming, 1 << 16}} {
-		if n.value < 1 || n.value > n.max {
-			return fmt.Errorf("%s is %d, not 1 to %d", n.name, n.value, n.max)
-		}
+	return tuning.Check([]tuning.Count{
+		{Name: "connections", Value: o.Connections, Most: 64},
+		{Name: "queue", Value: o.Queue, Most: 1 << 16},
+		{Name: "incoming connections", Value: o.MaxIncoming, Most: 1 << 16},
+	}, o.DialTimeout, o.WriteStall, o.AckTimeout, o.FrameTimeout, o.CloseTimeout, o.Withdrawal)
+}
+
+// keys are the pool's secrets now.
+func (o Options) keys() poolkey.Keys {
+	if o.Keys == nil {
+		return poolkey.Keys{}
 	}
-	for _, d := range []time.Duration{o.DialTimeout, o.WriteStall, o.AckTimeout, o.FrameTimeout, o.CloseTimeout, o.Withdrawal} {
-		if d < 0 {
-			return fmt.Errorf("timeout is %v, below 0", d)
-		}
-	}
-	return nil
+	return o.Keys()
 }
 
 // keepAlive finds a host that went away without a word within 30 s.
@@ -111,9 +112,11 @@ func New(listen string, o Options) (*Mover, error) {
 		address:  address{port: uint16(l.Addr().(*net.TCPAddr).Port)},
 		drops:    ledger.Drops{Count: o.Count},
 	}
-	m.open = reception.New[*net.TCPConn, *session](o.MaxIncoming, &m.drops)
+	bounds := reception.Strangers
+	bounds.Open = o.MaxIncoming
+	m.open = reception.New[*net.TCPConn, *session](bounds, &m.drops)
 	rand.Read(m.address.token[:])
-	m.open.Accept(m.listener.AcceptTCP, m.serve, end)
+	m.open.Accept(reception.Door[*net.TCPConn]{Next: m.listener.AcceptTCP, Host: host, Serve: m.serve, Cut: end, End: end})
 	return m, nil
 }
 
@@ -144,7 +147,9 @@ func (m *Mover) Port() int { return int(m.address.port) }
 func (m *Mover) Received(transfer string) []transport.Count { return m.received.Received(transfer) }
 
 // Dropped counts connections that could not be accepted, or were ended because
-// of what came on them, by reason: accept, crowded, silent, hello, version, stale, frame, stalled.
+// of what came on them, by reason: accept, crowded, silent, hello, version, proof,
+// stale, frame, stalled. Of its own dials it counts, as listener-proof, those that
+// ended because one of the two did not accept the other's proof.
 func (m *Mover) Dropped() map[string]int64 { return m.drops.Counts() }
 
 // Close implements transport.Mover.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/pdpool/pdpool/transferagent/transport/internal/challenge"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/regions"
 )
 
@@ -17,19 +18,31 @@ func (m *Mover) serve(conn *net.TCPConn) {
 	}
 }
 
+// host tells apart where connections come from.
+func host(conn *net.TCPConn) string {
+	if at, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		return at.AddrPort().Addr().Unmap().String()
+	}
+	return ""
+}
+
 func end(conn *net.TCPConn) {
 	conn.Close() //nolint:errcheck // nothing is left to do with it
 }
 
-// welcome answers a hello. The token is the right to write here, so it is never
+// welcome demands a proof of the pool's secret and answers a hello. The token is the right to write here, so it is never
 // told to who does not know it.
 func (m *Mover) welcome(conn *net.TCPConn) bool {
 	if err := conn.SetDeadline(time.Now().Add(m.options.DialTimeout)); err != nil {
 		return false
 	}
+	if err := challenge.Accept(conn, m.options.keys(), kind); err != nil {
+		m.refuse(err)
+		return false
+	}
 	var b [helloSize]byte
 	if _, err := io.ReadFull(conn, b[:]); err != nil {
-		m.drops.Add("silent")
+		m.refuse(err)
 		return false
 	}
 	t, err := parseHello(b)
@@ -47,7 +60,18 @@ func (m *Mover) welcome(conn *net.TCPConn) bool {
 	if _, err := conn.Write(welcomeBytes(answer)); err != nil {
 		return false
 	}
-	return err == nil && answer == statusOK && conn.SetDeadline(time.Time{}) == nil
+	if err != nil || answer != statusOK || conn.SetDeadline(time.Time{}) != nil {
+		return false
+	}
+	m.open.Proved(conn)
+	return true
+}
+
+// refuse counts why somebody was not welcomed, unless this end closed the connection.
+func (m *Mover) refuse(err error) {
+	if !errors.Is(err, net.ErrClosed) {
+		m.drops.Add(challenge.Reason(err))
+	}
 }
 
 // receiver takes the frames of one connection, one after another.

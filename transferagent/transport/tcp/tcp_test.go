@@ -2,8 +2,11 @@ package tcp_test
 
 import (
 	"net"
+	"strconv"
 	"testing"
+	"time"
 
+	"github.com/pdpool/pdpool/transferagent/poolkey"
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/transferagent/transport/tcp"
 	"github.com/pdpool/pdpool/transferagent/transport/transporttest"
@@ -34,4 +37,13 @@ func mover(t *testing.T, o tcp.Options) *tcp.Mover {
 	}
 	t.Cleanup(func() { m.Close() }) //nolint:errcheck // tests that care close it themselves
 	return m
+}
+
+func TestProofs(t *testing.T) {
+	transporttest.RunProofs(t, func(t *testing.T, a, b func() poolkey.Keys) (ma, mb transporttest.Proving, host string, connect func() (net.Conn, error)) {
+		from, to := mover(t, tcp.Options{Keys: a}), mover(t, tcp.Options{Keys: b, DialTimeout: time.Second})
+		return from, to, "127.0.0.1", func() (net.Conn, error) {
+			return net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(to.Port())))
+		}
+	})
 }

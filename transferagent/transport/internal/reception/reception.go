@@ -13,37 +13,64 @@ import (
 	"github.com/pdpool/pdpool/transferagent/transport/internal/ledger"
 )
 
+// Bounds are how many connections are kept at a time.
+type Bounds struct {
+	Open     int // of all
+	Unproved int // of those that Proved was not called for
+	PerHost  int // of those, from one host
+}
+
+// Strangers bounds connections that have not yet proved who they are. A peer proves
+// it within a few round trips, so these are places for many at a time. Beyond, the
+// oldest has to go: it is most likely one that will never prove anything, and keeping
+// it would let whoever came first keep all others out.
+var Strangers = Bounds{Unproved: 256, PerHost: 32}
+
+// Door is where connections C come in.
+type Door[C comparable] struct {
+	Next  func() (C, error) // waits for one; net.ErrClosed is the last
+	Host  func(C) string    // tells apart where they come from; nil: nothing does
+	Serve func(C)           // on a goroutine of its own
+	Cut   func(C)           // makes Serve return soon; it may be called at any time before End has
+	End   func(C)           // last, once, also for those that are not served
+}
+
 // Reception takes connections C and remembers sessions S until Close.
 type Reception[C, S comparable] struct {
-	max   int
-	drops *ledger.Drops
+	bounds Bounds
+	drops  *ledger.Drops
 
 	mu       sync.Mutex
 	closing  chan struct{} // closed by Close, under mu
 	incoming map[C]struct{}
+	unproved []stranger[C] // oldest first
 	sessions map[S]struct{}
 	serving  sync.WaitGroup // Accept and its connections
 }
 
-// New makes one that serves at most so many connections at a time. It counts what
-// it turns away in drops.
-func New[C, S comparable](most int, drops *ledger.Drops) *Reception[C, S] {
+type stranger[C comparable] struct {
+	conn C
+	host string
+}
+
+// New makes one with bounds that are all above 0. It counts what it turns away in drops.
+func New[C, S comparable](b Bounds, drops *ledger.Drops) *Reception[C, S] {
 	return &Reception[C, S]{
-		max: most, drops: drops, closing: make(chan struct{}),
+		bounds: b, drops: drops, closing: make(chan struct{}),
 		incoming: map[C]struct{}{}, sessions: map[S]struct{}{},
 	}
 }
 
 // Accept serves each connection on a goroutine, and ends it when it was served or
-// is one too many. It returns at once and goes on until next gives net.ErrClosed:
+// is one too many. It returns at once and goes on until Next gives net.ErrClosed:
 // nothing that a peer sends ends it.
-func (r *Reception[C, S]) Accept(next func() (C, error), serve, end func(C)) {
+func (r *Reception[C, S]) Accept(d Door[C]) {
 	r.serving.Go(func() {
 		for {
-			c, err := next()
+			c, err := d.Next()
 			switch {
 			case err == nil:
-				r.admit(c, serve, end)
+				r.admit(c, d)
 			case errors.Is(err, net.ErrClosed):
 				return
 			default: // out of descriptors, most likely: let others give some back
@@ -58,24 +85,65 @@ func (r *Reception[C, S]) Accept(next func() (C, error), serve, end func(C)) {
 	})
 }
 
-func (r *Reception[C, S]) admit(c C, serve, end func(C)) {
+func (r *Reception[C, S]) admit(c C, d Door[C]) {
+	s := stranger[C]{conn: c}
+	if d.Host != nil {
+		s.host = d.Host(c)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed() || len(r.incoming) >= r.max {
+	if r.closed() || len(r.incoming) >= r.bounds.Open {
 		r.drops.Add("crowded")
-		end(c)
+		d.End(c)
 		return
 	}
+	r.makeRoom(s.host, d)
 	r.incoming[c] = struct{}{}
+	r.unproved = append(r.unproved, s)
 	r.serving.Go(func() {
 		defer func() {
 			r.mu.Lock()
 			delete(r.incoming, c)
+			r.forgetStranger(c)
 			r.mu.Unlock()
-			end(c)
+			d.End(c)
 		}()
-		serve(c)
+		d.Serve(c)
 	})
+}
+
+// makeRoom cuts the oldest stranger of a host, or of all, that is one too many now.
+func (r *Reception[C, S]) makeRoom(host string, d Door[C]) {
+	same := func(s stranger[C]) bool { return s.host == host }
+	of := 0
+	for _, s := range r.unproved {
+		if same(s) {
+			of++
+		}
+	}
+	var oldest int
+	switch {
+	case d.Host != nil && of >= r.bounds.PerHost:
+		oldest = slices.IndexFunc(r.unproved, same)
+	case len(r.unproved) >= r.bounds.Unproved:
+		oldest = 0
+	default:
+		return
+	}
+	r.drops.Add("crowded")
+	d.Cut(r.unproved[oldest].conn)
+	r.unproved = slices.Delete(r.unproved, oldest, oldest+1)
+}
+
+// Proved is for a connection that is a peer's: it no longer counts as a stranger.
+func (r *Reception[C, S]) Proved(c C) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forgetStranger(c)
+}
+
+func (r *Reception[C, S]) forgetStranger(c C) {
+	r.unproved = slices.DeleteFunc(r.unproved, func(s stranger[C]) bool { return s.conn == c })
 }
 
 func (r *Reception[C, S]) closed() bool {
