@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,10 +41,11 @@ func (r *PDPoolReconciler) observe(ctx context.Context, pool *v1alpha1.PDPool) (
 		deployments appsv1.DeploymentList
 		revisions   appsv1.ControllerRevisionList
 		bindings    rbacv1.RoleBindingList
+		policies    networkingv1.NetworkPolicyList
 		everyPod    corev1.PodList
 	)
 	mine := []client.ListOption{client.InNamespace(pool.Namespace), client.MatchingFields{ownerIndex: string(pool.UID)}}
-	for _, list := range []client.ObjectList{&pods, &services, &accounts, &deployments, &revisions, &bindings} {
+	for _, list := range []client.ObjectList{&pods, &services, &accounts, &deployments, &revisions, &bindings, &policies} {
 		if err := r.Client.List(ctx, list, mine...); err != nil {
 			return seen, fmt.Errorf("list children: %w", err)
 		}
@@ -53,6 +55,7 @@ func (r *PDPoolReconciler) observe(ctx context.Context, pool *v1alpha1.PDPool) (
 	}
 	seen.Pods, seen.Services, seen.ServiceAccounts = pods.Items, services.Items, accounts.Items
 	seen.Deployments, seen.ControllerRevisions, seen.RoleBindings = deployments.Items, revisions.Items, bindings.Items
+	seen.NetworkPolicies = policies.Items
 	for i := range everyPod.Items {
 		if block, ok := pdpool.PortBlock(&everyPod.Items[i]); ok {
 			seen.PortBlocks = append(seen.PortBlocks, block)

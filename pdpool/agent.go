@@ -49,6 +49,9 @@ func agentResources(spec *corev1.ResourceRequirements) corev1.ResourceRequiremen
 	}
 }
 
+// agentPort is the name of the agent's port for probes, metrics and questions.
+const agentPort = "agent"
+
 // agentContainer is the transfer agent as a native sidecar: it starts before the
 // engine and ends after it.
 func (r *Resolved) agentContainer(image string, m marks) corev1.Container {
@@ -64,7 +67,7 @@ func (r *Resolved) agentContainer(image string, m marks) corev1.Container {
 			fromField(agentconfig.EnvPod, "metadata.name"),
 			memoryLimit(),
 		},
-		Ports:           []corev1.ContainerPort{port("agent", ports.Agent)},
+		Ports:           []corev1.ContainerPort{port(agentPort, ports.Agent)},
 		Resources:       r.AgentResources,
 		VolumeMounts:    []corev1.VolumeMount{{Name: volumeKey, MountPath: pathKey, ReadOnly: true}},
 		StartupProbe:    startup(ports.Agent, "/healthz", agentStartup),

@@ -81,14 +81,18 @@ func (r *Resolved) routerContainer(pool *v1alpha1.PDPool) corev1.Container {
 	}
 }
 
+func membersSelector(pool *v1alpha1.PDPool) map[string]string {
+	return map[string]string{v1alpha1.LabelPool: pool.Name, v1alpha1.LabelComponent: v1alpha1.ComponentEngine}
+}
+
 func routerSelector(pool *v1alpha1.PDPool) map[string]string {
 	return map[string]string{v1alpha1.LabelPool: pool.Name, v1alpha1.LabelRole: v1alpha1.RoleRouter}
 }
 
 // applied lists the children that are applied whole, but for the router's
-// Deployment: the Service of the engine pods, and what the router needs.
+// Deployment: the Service of the engine pods, the policies, and what the router needs.
 func (r *Resolved) applied(pool *v1alpha1.PDPool) []Object {
-	out := []Object{membersService(pool)}
+	out := append([]Object{membersService(pool)}, r.policies(pool)...)
 	if !r.Router.Builtin {
 		return out
 	}
@@ -99,7 +103,7 @@ func membersService(pool *v1alpha1.PDPool) *corev1.Service {
 	return service(pool, membersName(pool.Name), "", corev1.ServiceSpec{
 		ClusterIP:                corev1.ClusterIPNone,
 		PublishNotReadyAddresses: true,
-		Selector:                 map[string]string{v1alpha1.LabelPool: pool.Name, v1alpha1.LabelComponent: v1alpha1.ComponentEngine},
+		Selector:                 membersSelector(pool),
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,6 +77,7 @@ func (c *cluster) observed() Observed {
 		Now: c.now, Entropy: [EntropyBytes]byte{0: byte(c.uids), 32: byte(c.uids)}, Pods: list[corev1.Pod](c), ControllerRevisions: list[appsv1.ControllerRevision](c),
 		Deployments: list[appsv1.Deployment](c), Services: list[corev1.Service](c),
 		ServiceAccounts: list[corev1.ServiceAccount](c), RoleBindings: list[rbacv1.RoleBinding](c),
+		NetworkPolicies: list[networkingv1.NetworkPolicy](c),
 	}
 	for _, p := range c.pods() {
 		if b, ok := PortBlock(p); ok {

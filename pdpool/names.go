@@ -36,7 +36,11 @@ func membersName(pool string) string { return pool + "-members" }
 // keyName is the Secret that the pool's agents share.
 func keyName(pool string) string { return pool + "-key" }
 
-// routerName is the router's Deployment, Service, ServiceAccount and RoleBinding.
+// enginesName is the NetworkPolicy of the engine pods.
+func enginesName(pool string) string { return pool + "-engines" }
+
+// routerName is the router's Deployment, Service, ServiceAccount, RoleBinding and
+// NetworkPolicy.
 func routerName(pool string) string { return pool + "-router" }
 
 // routersName is the headless Service by which agents find every router.

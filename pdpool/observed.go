@@ -5,6 +5,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
@@ -22,6 +23,7 @@ type Observed struct {
 	Services            []corev1.Service
 	ServiceAccounts     []corev1.ServiceAccount
 	RoleBindings        []rbacv1.RoleBinding
+	NetworkPolicies     []networkingv1.NetworkPolicy
 	// PortBlocks are the first ports of the blocks that engine pods of any pool in
 	// the cluster hold (PortBlock of each pod with LabelPool), with repetitions.
 	PortBlocks []int

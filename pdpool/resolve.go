@@ -51,6 +51,8 @@ type Resolved struct {
 	Prefill        Side
 	Decode         Side
 	Router         Router
+	// NetworkPolicy says that the operator keeps policies for the pool's pods.
+	NetworkPolicy bool
 	// Pairing is the pairing key: a hash of all that two instances must agree on.
 	Pairing string
 }
@@ -123,6 +125,7 @@ func Resolve(pool *v1alpha1.PDPool, d Defaults) Resolved {
 	r.keepRecorded(pool)
 	r.resolveTransfer(spec.Transfer)
 	r.Router = router(spec.Router, d)
+	r.NetworkPolicy = cmp.Or(spec.Network.Policy, v1alpha1.NetworkPolicyManaged) == v1alpha1.NetworkPolicyManaged
 	r.Pairing = r.pairing(spec)
 	return r
 }

@@ -41,8 +41,8 @@ func (p *planner) dropRouterRevisions(keep string) {
 	}
 }
 
-// applyChildren brings everything but pods in line, and removes what a router
-// needed that is not wanted any more.
+// applyChildren brings everything but pods in line, and removes what is not wanted
+// any more.
 func (p *planner) applyChildren() {
 	wanted := map[string]bool{}
 	for _, o := range p.wantedChildren() {
@@ -62,11 +62,10 @@ func (p *planner) applyChildren() {
 			p.note(Progressing, v1alpha1.ReasonApplying, key+" is brought in line with what is wanted")
 		}
 	}
-	if p.resolved.Router.Builtin {
-		return
-	}
 	for _, o := range p.children() {
-		if !wanted[childKey(o)] && o.GetDeletionTimestamp() == nil {
+		_, router := o.(*appsv1.Deployment)
+		waits := router && p.resolved.Router.Builtin // for its revision
+		if !wanted[childKey(o)] && !waits && o.GetDeletionTimestamp() == nil {
 			p.plan.Delete = append(p.plan.Delete, o)
 			p.note(Progressing, v1alpha1.ReasonRemoving, childKey(o)+" is removed")
 		}
@@ -92,6 +91,9 @@ func (p *planner) children() []Object {
 	}
 	for i := range p.seen.RoleBindings {
 		out = append(out, &p.seen.RoleBindings[i])
+	}
+	for i := range p.seen.NetworkPolicies {
+		out = append(out, &p.seen.NetworkPolicies[i])
 	}
 	for i := range p.seen.Deployments {
 		out = append(out, &p.seen.Deployments[i])

@@ -78,6 +78,10 @@ type PDPoolSpec struct {
 	// +default={}
 	// +optional
 	Router RouterSpec `json:"router,omitzero"`
+	// network says who may reach the pool's pods.
+	// +default={}
+	// +optional
+	Network NetworkSpec `json:"network,omitzero"`
 }
 
 // ModelSpec names a model.

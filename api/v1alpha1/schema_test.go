@@ -161,6 +161,7 @@ spec:
   prefill: {layout: {tp: 1, dp: 1, dcp: 1}}
   decode: {layout: {tp: 1, dp: 1, dcp: 1}}
   router: {mode: Builtin}
+  network: {policy: Managed}
 status: {observedGeneration: -1}
 `)
 	got, _ := utiljson.Marshal(object)

@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -124,6 +125,7 @@ func (w world) collect(t *testing.T, gone *v1alpha1.PDPool) {
 	for _, list := range []client.ObjectList{
 		&corev1.PodList{}, &corev1.ServiceList{}, &corev1.ServiceAccountList{},
 		&appsv1.DeploymentList{}, &appsv1.ControllerRevisionList{}, &rbacv1.RoleBindingList{},
+		&networkingv1.NetworkPolicyList{}, &corev1.SecretList{},
 	} {
 		if err := w.List(t.Context(), list, client.InNamespace(gone.Namespace)); err != nil {
 			t.Fatal(err)

@@ -53,6 +53,8 @@ type world struct {
 	client.Client
 	scheme *runtime.Scheme
 	writes *tally // by the operator
+	// manager may what the operator may.
+	manager client.Client
 }
 
 func TestOperator(t *testing.T) {
@@ -74,6 +76,9 @@ func TestOperator(t *testing.T) {
 			t.Run("fixed fields", func(t *testing.T) { testFixed(t, w) })
 			t.Run("generation", func(t *testing.T) { testGeneration(t, w) })
 			t.Run("idle", func(t *testing.T) { testIdle(t, w) })
+			t.Run("secret", func(t *testing.T) { testSecret(t, w) })
+			t.Run("quota", func(t *testing.T) { testQuota(t, w) })
+			t.Run("pod security", func(t *testing.T) { testPodSecurity(t, w) })
 			t.Run("schema", func(t *testing.T) { testSchema(t, w) })
 		})
 	}
@@ -109,7 +114,11 @@ func start(t *testing.T, flags map[string]string) world {
 	if w.Client, err = client.New(admin, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	mgr, err := ctrl.NewManager(asManager(t, w, admin), ctrl.Options{
+	manager := asManager(t, w, admin)
+	if w.manager, err = client.New(manager, client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	mgr, err := ctrl.NewManager(manager, ctrl.Options{
 		Scheme:     scheme,
 		Cache:      controllers.CacheOptions(),
 		Metrics:    server.Options{BindAddress: "0"},
