@@ -27,6 +27,9 @@ type Config struct {
 	// Pacing: how long a layer of prefill and a token of the answer take.
 	PerLayer time.Duration
 	PerToken time.Duration
+	// Silence is how long the agent may say nothing of a transfer before it is given
+	// up; 0 is the default.
+	Silence time.Duration
 	// MaxQueue is how many requests of a data parallel rank may wait for blocks.
 	MaxQueue int
 	// Ignored are flags of vLLM that make no difference here.
@@ -58,6 +61,7 @@ var simulated = map[string]bool{
 	"block-size": true, "kv-cache-dtype": true, "kv-cache-memory-bytes": true, "num-gpu-blocks-override": true,
 	"kv-transfer-config": true, "sim-geometry": true, "sim-kv-layout": true, "sim-fault": true,
 	"sim-prefill-ms-per-layer": true, "sim-ms-per-token": true, "sim-max-queue": true,
+	"sim-agent-silence-ms": true,
 }
 
 // refused are flags of vLLM that would change what a client sees, with the reason.
@@ -273,7 +277,10 @@ func (c *Config) readMemory(flags engine.Flags) error {
 	if c.PerLayer, err = milliseconds(flags, "sim-prefill-ms-per-layer"); err != nil {
 		return err
 	}
-	c.PerToken, err = milliseconds(flags, "sim-ms-per-token")
+	if c.PerToken, err = milliseconds(flags, "sim-ms-per-token"); err != nil {
+		return err
+	}
+	c.Silence, err = milliseconds(flags, "sim-agent-silence-ms")
 	return err
 }
 

@@ -22,7 +22,7 @@ func TestParseRendered(t *testing.T) {
 		Layout: kvlayout.Layout{TP: 4, DP: 4, DPLocal: 2, DCP: 4, Interleave: 64}, KVType: kvlayout.FP8,
 		KVMemory: 64 << 20, MaxLength: 4096, Mover: kvlayout.MoverAgent, Mode: kvlayout.Write,
 		Ports: engine.Ports{HTTP: 20000}, Pods: 2, Pod: 1, DPStart: 2, KVSocket: "/run/pdpool/kv.sock",
-		Args: []string{"--attention-backend", "ROCM_AITER_MLA", "--sim-ms-per-token=2.5", "--sim-fault", "first-writer-ends"},
+		Args: []string{"--attention-backend", "ROCM_AITER_MLA", "--sim-ms-per-token=2.5", "--sim-agent-silence-ms=25000", "--sim-fault", "first-writer-ends"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestParseRendered(t *testing.T) {
 		Geometry: Geometry{Model: g.Model, Kind: mla, Layers: 61, AttentionHeads: 128, KVHeads: 1, HeadValues: 576, ValueBytes: 1},
 		Layout:   Layout{TP: 4, DP: 4, DPLocal: 2, DPStart: 2, DCP: 4, Interleave: 64, Block: 64},
 		Blocks:   29, MaxLength: 4096, Host: "0.0.0.0", Port: 20000, Socket: "/run/pdpool/kv.sock", KVType: "FP8",
-		PerToken: 2500 * time.Microsecond, MaxQueue: defaultQueue, Ignored: []string{"--attention-backend"},
+		PerToken: 2500 * time.Microsecond, Silence: 25 * time.Second, MaxQueue: defaultQueue, Ignored: []string{"--attention-backend"},
 		faults: faults{agent: []string{"first-writer-ends"}},
 	}
 	if diff := cmp.Diff(want, c, cmp.AllowUnexported(Config{}, faults{}, fault.Faults{})); diff != "" {

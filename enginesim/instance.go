@@ -17,6 +17,7 @@
 package enginesim
 
 import (
+	"cmp"
 	"context"
 	crypto "crypto/rand"
 	"encoding/binary"
@@ -38,7 +39,8 @@ type Options struct {
 	// Seed makes the choice of blocks and poison repeatable; 0 is random.
 	Seed uint64
 	// Patience is how long the agent may say nothing of a transfer before it is
-	// given up; 10 minutes when 0, longer than any deadline of an agent.
+	// given up. 0 is the configuration's, and without one 10 minutes, longer than
+	// any deadline of an agent.
 	Patience time.Duration
 	// Crash ends the process without any farewell, for trials of what survives it;
 	// nil serves no /sim/kill.
@@ -70,7 +72,7 @@ func New(ctx context.Context, cfg Config, o Options) (*Instance, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Patience == 0 {
-		o.Patience = defaultPatience
+		o.Patience = cmp.Or(cfg.Silence, defaultPatience)
 	}
 	if o.Seed == 0 {
 		var b [8]byte

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pdpool/pdpool/transferagent/kvproto"
 )
@@ -306,10 +305,10 @@ func TestNoAgent(t *testing.T) {
 // An agent that says nothing of a transfer, and then nothing of its end, is given
 // up; the blocks come back when it takes the engine again.
 func TestAgentSaysNothing(t *testing.T) {
-	x := &pair{fabric: newFabric(t), patience: 500 * time.Millisecond}
+	x := &pair{fabric: newFabric(t)}
 	x.frozen = true
 	x.abort = func(*flow) {}
-	x.start(t, latentJSON, []string{"-tp", "4"}, []string{"-tp", "4"})
+	x.start(t, latentJSON, []string{"-tp", "4"}, []string{"-tp", "4", "--sim-agent-silence-ms=500"})
 	_, body := x.legs(words(10, 0), 4)
 	if r := post(t.Context(), t, x.d, "/v1/completions", body); r.Error.Rule != "deadline-engine" {
 		t.Errorf("%s", r.raw)
