@@ -3,6 +3,8 @@ package engine
 import (
 	"slices"
 	"strings"
+
+	"github.com/pdpool/pdpool/kvlayout"
 )
 
 // arity says what follows a flag.
@@ -11,6 +13,7 @@ type arity int
 const (
 	one    arity = iota // one value
 	toggle              // none; also as --no-name
+	mark                // none, and no --no-name
 	many                // one or more values
 	object              // one JSON value, or one value per dotted key
 )
@@ -18,11 +21,33 @@ const (
 // known is a flag that ParseArgs can tell apart. Whatever is not listed is kept
 // with all words up to the next flag.
 type known struct {
-	name  string
-	short string
-	takes arity
-	whole bool // its value is a whole number
-	owner owner
+	name    string
+	short   string
+	aliases []string // other long names
+	takes   arity
+	whole   bool // its value is a whole number
+	owner   owner
+}
+
+func (k known) bare() bool { return k.takes == toggle || k.takes == mark }
+
+// dialect is how an engine spells its arguments.
+type dialect struct {
+	flags []known
+	env   map[string]owner
+	// flexible: underscores count as dashes and dotted keys reach into JSON, as with
+	// vLLM's parser. Without, it is plain argparse.
+	flexible bool
+}
+
+var vllmDialect = dialect{flags: knownFlags, env: ownedEnv, flexible: true}
+
+// dialectOf is the dialect of an engine; the Simulator speaks vLLM's.
+func dialectOf(kind kvlayout.Engine) *dialect {
+	if kind == kvlayout.SGLang {
+		return &sglangDialect
+	}
+	return &vllmDialect
 }
 
 // owner says which field of the spec stands for a flag that the operator renders.
@@ -95,15 +120,21 @@ var knownFlags = []known{
 	{name: "dcp-comm-backend"},
 	{name: "all2all-backend"},
 	{name: "attention-backend"},
-	{name: "gpu-memory-utilization"},
+	{name: "gpu-memory-utilization", aliases: []string{"device-memory-utilization"}},
 	{name: "max-num-seqs", whole: true},
 	{name: "max-num-batched-tokens"},
 	{name: "dtype"},
 	{name: "quantization", short: "q"},
 	{name: "tokenizer"},
 	{name: "seed", whole: true},
-	{name: "compilation-config", short: "O", takes: object},
-	{name: "speculative-config", takes: object},
+	{name: "revision"},
+	{name: "optimization-level", short: "O"},
+	{name: "compilation-config", short: "cc", takes: object},
+	{name: "attention-config", short: "ac", takes: object},
+	{name: "speculative-config", short: "sc", takes: object},
+	{name: "spec-method"},
+	{name: "spec-model"},
+	{name: "spec-tokens", whole: true},
 	{name: "hf-overrides", takes: object},
 
 	{name: "sim-geometry", takes: object, owner: spec("model.geometry")},
@@ -129,28 +160,40 @@ var ownedEnv = map[string]owner{
 
 // lookup finds the flag that a parser like Python's argparse would take for a
 // long name: the exact one, else the only one that it abbreviates.
-func lookup(name string) (known, bool) {
-	if i := slices.IndexFunc(knownFlags, func(k known) bool { return k.name == name }); i >= 0 {
-		return knownFlags[i], true
-	}
-	var found known
-	matches := 0
-	for _, k := range knownFlags {
-		if len(name) > 1 && strings.HasPrefix(k.name, name) {
-			found = k
-			matches++
+func (d *dialect) lookup(name string) (known, bool) {
+	found := -1
+	for i, k := range d.flags {
+		if k.name == name || slices.Contains(k.aliases, name) {
+			return k, true
 		}
+		if len(name) < 2 || !k.begins(name) {
+			continue
+		}
+		if found >= 0 {
+			found = len(d.flags) // ambiguous, unless an exact name follows
+			continue
+		}
+		found = i
 	}
-	return found, matches == 1
+	if found < 0 || found == len(d.flags) {
+		return known{}, false
+	}
+	return d.flags[found], true
 }
 
-func lookupShort(short string) (known, bool) {
+// begins says whether one of the flag's long names begins so.
+func (k known) begins(prefix string) bool {
+	return strings.HasPrefix(k.name, prefix) ||
+		slices.ContainsFunc(k.aliases, func(a string) bool { return strings.HasPrefix(a, prefix) })
+}
+
+func (d *dialect) lookupShort(short string) (known, bool) {
 	if short == "" {
 		return known{}, false
 	}
-	i := slices.IndexFunc(knownFlags, func(k known) bool { return k.short == short })
+	i := slices.IndexFunc(d.flags, func(k known) bool { return k.short == short })
 	if i < 0 {
 		return known{}, false
 	}
-	return knownFlags[i], true
+	return d.flags[i], true
 }

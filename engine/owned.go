@@ -38,18 +38,22 @@ func (o OwnedFlag) Fix(r kvlayout.Role) string {
 // Owned lists what in a user's arguments and names of environment variables the
 // operator renders, in any spelling: short, underscored, abbreviated, with "=",
 // by dotted keys.
-func Owned(args, env []string) []OwnedFlag {
+func Owned(args, env []string) []OwnedFlag { return OwnedOf(kvlayout.VLLM, args, env) }
+
+// OwnedOf is Owned for the arguments of an engine.
+func OwnedOf(kind kvlayout.Engine, args, env []string) []OwnedFlag {
 	var out []OwnedFlag
-	flags, _ := ParseArgs(args)
+	d := dialectOf(kind)
+	flags, _ := ParseArgsOf(kind, args)
 	for _, f := range flags.List {
-		k, ok := lookup(f.Name)
+		k, ok := d.lookup(f.Name)
 		if !f.Known || !ok || !k.owner.owned() {
 			continue
 		}
 		out = append(out, OwnedFlag{Index: f.Index, Name: f.Name, Spelled: f.Spelled, owner: k.owner})
 	}
 	for i, name := range env {
-		o, ok := ownedEnv[name]
+		o, ok := d.env[name]
 		if !ok && strings.HasPrefix(name, "PDPOOL_") {
 			o, ok = never("the operator has the names that begin with PDPOOL_"), true
 		}

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/pdpool/pdpool/kvlayout"
 )
 
 // Flag is one flag as it was typed.
@@ -30,7 +32,9 @@ type Flag struct {
 // Flags is a parsed command line, in the order typed.
 type Flags struct {
 	Positional []string
-	List       []Flag
+	// PositionalAt are the indexes of the arguments in Positional.
+	PositionalAt []int
+	List         []Flag
 }
 
 // Problem is an argument that the engine would refuse or misread.
@@ -44,18 +48,23 @@ type Problem struct {
 // whole or by dotted keys. A repeated flag is kept each time; the last one counts.
 // Flags that aren't known are kept with the words that follow them. It accepts
 // anything; what can't work is among the problems.
-func ParseArgs(args []string) (Flags, []Problem) {
-	p := parser{args: args}
+func ParseArgs(args []string) (Flags, []Problem) { return ParseArgsOf(kvlayout.VLLM, args) }
+
+// ParseArgsOf is ParseArgs in the spelling of an engine. SGLang takes long names
+// with dashes and their abbreviations only.
+func ParseArgsOf(kind kvlayout.Engine, args []string) (Flags, []Problem) {
+	p := parser{args: args, dialect: dialectOf(kind)}
 	for p.next < len(args) {
 		p.word()
 	}
-	return p.flags, p.problems
+	return p.out, p.problems
 }
 
 type parser struct {
+	*dialect
 	args     []string
 	next     int
-	flags    Flags
+	out      Flags
 	problems []Problem
 }
 
@@ -67,8 +76,9 @@ func (p *parser) word() {
 	arg := p.args[p.next]
 	index := p.next
 	p.next++
-	if !isFlag(arg) {
-		p.flags.Positional = append(p.flags.Positional, arg)
+	if !p.isFlag(arg) {
+		p.out.Positional = append(p.out.Positional, arg)
+		p.out.PositionalAt = append(p.out.PositionalAt, index)
 		return
 	}
 	name, value, inline := strings.Cut(arg, "=")
@@ -78,7 +88,7 @@ func (p *parser) word() {
 			name, value, inline = head, strings.TrimSpace(tail), true
 		}
 	}
-	f, k := identify(name)
+	f, k := p.identify(name)
 	f.Index = index
 	if f.attached != "" {
 		value, inline = f.attached, true
@@ -89,7 +99,7 @@ func (p *parser) word() {
 		f.Values = p.values(k, f.Flag)
 	}
 	p.check(k, f.Flag)
-	p.flags.List = append(p.flags.List, f.Flag)
+	p.out.List = append(p.out.List, f.Flag)
 }
 
 // spelledFlag is a flag with a value that was glued to its short name.
@@ -99,20 +109,23 @@ type spelledFlag struct {
 }
 
 // identify finds what a name as typed stands for.
-func identify(typed string) (spelledFlag, known) {
+func (d *dialect) identify(typed string) (spelledFlag, known) {
 	f := spelledFlag{Flag: Flag{Spelled: typed}}
 	if !strings.HasPrefix(typed, "--") {
-		return identifyShort(f, typed)
+		return d.identifyShort(f, typed)
 	}
-	name, key, _ := strings.Cut(typed[2:], ".")
-	f.Key = strings.TrimSuffix(key, "+") // "--name.list+" appends to a list
-	f.Name = strings.ReplaceAll(name, "_", "-")
-	if k, ok := lookup(f.Name); ok {
+	f.Name = typed[2:]
+	if d.flexible {
+		name, key, _ := strings.Cut(typed[2:], ".")
+		f.Key = strings.TrimSuffix(key, "+") // "--name.list+" appends to a list
+		f.Name = strings.ReplaceAll(name, "_", "-")
+	}
+	if k, ok := d.lookup(f.Name); ok {
 		f.Name, f.Known = k.name, true
 		return f, k
 	}
 	if positive, ok := strings.CutPrefix(f.Name, "no-"); ok {
-		if k, ok := lookup(positive); ok && k.takes == toggle {
+		if k, ok := d.lookup(positive); ok && k.takes == toggle {
 			f.Name, f.Negated, f.Known = k.name, true, true
 			return f, k
 		}
@@ -120,17 +133,17 @@ func identify(typed string) (spelledFlag, known) {
 	return f, known{takes: many}
 }
 
-func identifyShort(f spelledFlag, typed string) (spelledFlag, known) {
+func (d *dialect) identifyShort(f spelledFlag, typed string) (spelledFlag, known) {
 	name := typed[1:]
 	short, key, _ := strings.Cut(name, ".")
 	f.Key = key
-	if k, ok := lookupShort(short); ok {
+	if k, ok := d.lookupShort(short); ok {
 		f.Name, f.Known = k.name, true
 		return f, k
 	}
 	// Only a name of one letter can have its value glued to it: -n2.
 	if len(name) > 1 {
-		if k, ok := lookupShort(name[:1]); ok {
+		if k, ok := d.lookupShort(name[:1]); ok {
 			f.Name, f.Known, f.Key, f.attached = k.name, true, "", name[1:]
 			f.Spelled = typed[:2]
 			return f, k
@@ -144,13 +157,13 @@ func identifyShort(f spelledFlag, typed string) (spelledFlag, known) {
 func (p *parser) values(k known, f Flag) []string {
 	limit := len(p.args)
 	switch {
-	case f.Negated || k.takes == toggle:
+	case f.Negated || k.bare():
 		return nil
 	case k.takes != many:
 		limit = 1
 	}
 	var out []string
-	for p.next < len(p.args) && len(out) < limit && !isFlag(p.args[p.next]) {
+	for p.next < len(p.args) && len(out) < limit && !p.isFlag(p.args[p.next]) {
 		out = append(out, p.args[p.next])
 		p.next++
 	}
@@ -162,15 +175,13 @@ func (p *parser) check(k known, f Flag) {
 		return
 	}
 	switch {
-	case k.takes == toggle && len(f.Values) > 0:
+	case k.bare() && len(f.Values) > 0:
 		p.problem(f.Index, "%s takes no value, not %q", f.Spelled, f.Values[0])
-	case k.takes == toggle:
+	case k.bare():
 	case len(f.Values) == 0:
 		p.problem(f.Index, "%s needs a value", f.Spelled)
 	case k.takes == object && f.Key == "" && !json.Valid([]byte(f.Values[0])):
-		if k.short == "" { // -O3 and the like are not JSON
-			p.problem(f.Index, "the value of %s is not JSON", f.Spelled)
-		}
+		p.problem(f.Index, "the value of %s is not JSON", f.Spelled)
 	case k.takes != object && f.Key != "":
 		p.problem(f.Index, "%s: --%s takes no keys", f.Spelled, f.Name)
 	case k.whole:
@@ -183,7 +194,7 @@ func (p *parser) check(k known, f Flag) {
 // isFlag tells a flag from a value: it begins with a dash, and is neither a lone
 // dash nor a negative number. Text with a space is a value, unless it begins with
 // the name of a flag: then both were written into one argument.
-func isFlag(arg string) bool {
+func (d *dialect) isFlag(arg string) bool {
 	if len(arg) < 2 || arg[0] != '-' || arg == "--" || negative.MatchString(arg) {
 		return false
 	}
@@ -192,7 +203,7 @@ func isFlag(arg string) bool {
 	if !spaced {
 		return true
 	}
-	f, _ := identify(head)
+	f, _ := d.identify(head)
 	return f.Known
 }
 
