@@ -69,7 +69,14 @@ func New(ctx context.Context, o Options) (*Agent, error) {
 
 func (a *Agent) bind(ctx context.Context, o Options) error {
 	m := newMetrics()
-	h, err := a.core(ctx, o, m)
+	keys, err := openKeys(o.Config.KeyDir, o.Log)
+	if err != nil {
+		return err
+	}
+	if o.Config.KeyDir != "" {
+		a.serving = append(a.serving, service{"pool secrets", keys.watch})
+	}
+	h, err := a.core(ctx, o, m, keys)
 	if err != nil {
 		return err
 	}
@@ -91,11 +98,11 @@ func (a *Agent) bind(ctx context.Context, o Options) error {
 }
 
 // core binds what the mover of the configuration needs.
-func (a *Agent) core(ctx context.Context, o Options, m *metrics) (health, error) {
+func (a *Agent) core(ctx context.Context, o Options, m *metrics, keys *keyring) (health, error) {
 	if o.Config.Mover == kvlayout.MoverEngine {
 		return a.engineCore(ctx, o, m)
 	}
-	return a.agentCore(ctx, o, m)
+	return a.agentCore(ctx, o, m, keys)
 }
 
 // Run serves until ctx ends or a listener fails, and returns when every

@@ -50,24 +50,24 @@ const (
 const handshakeWithin = 10 * time.Second
 
 // agentCore binds what an agent needs that moves the bytes itself.
-func (a *Agent) agentCore(ctx context.Context, o Options, m *metrics) (health, error) {
+func (a *Agent) agentCore(ctx context.Context, o Options, m *metrics, keys *keyring) (health, error) {
 	own := o.PodIP.Unmap()
-	mover, name, err := openMover(o, m) //nolint:contextcheck // it lives until Close, not until ctx ends
+	mover, name, err := openMover(o, m, keys) //nolint:contextcheck // it lives until Close, not until ctx ends
 	if err != nil {
 		return nil, err
 	}
 	a.closing = append(a.closing, mover.Close)
-	l := newLoop(o, m, mover, name)
+	l := newLoop(o, m, mover, name, keys)
 	notify := &reopener{
 		log: o.Log, address: endpoint(own.String(), o.Config.Ports.Notify),
-		options: controlOptions(m, portNotify, maxNotify), handle: l.takeNotify,
+		options: controlOptions(m, portNotify, keys), handle: l.takeNotify,
 	}
 	if err := notify.open(ctx); err != nil {
 		return nil, fmt.Errorf("notify port %d: %w", o.Config.Ports.Notify, err)
 	}
 	a.closing = append(a.closing, notify.close)
 	l.disown = notify.part
-	hand, err := zmtp.Listen(ctx, endpoint(own.String(), o.Config.Ports.Handshake), controlOptions(m, portHandshake, maxRequest))
+	hand, err := zmtp.Listen(ctx, endpoint(own.String(), o.Config.Ports.Handshake), controlOptions(m, portHandshake, keys))
 	if err != nil {
 		return nil, fmt.Errorf("handshake port %d: %w", o.Config.Ports.Handshake, err)
 	}
@@ -95,11 +95,11 @@ func (a *Agent) agentCore(ctx context.Context, o Options, m *metrics) (health, e
 	return &coreHealth{loop: l, socket: o.Config.KVSocket}, nil
 }
 
-func newLoop(o Options, m *metrics, mover transport.Mover, name string) *loop {
+func newLoop(o Options, m *metrics, mover transport.Mover, name string, keys *keyring) *loop {
 	c := o.Config
 	want := localRanks(&c) * (1 + c.Layout.Defaulted().TP)
 	return &loop{
-		log: o.Log, metrics: m, mover: mover, limits: defaultLimits(o.PodIP), ports: c.Ports, config: &c,
+		log: o.Log, metrics: m, keys: keys, strangers: noisy{log: o.Log}, mover: mover, limits: defaultLimits(o.PodIP), ports: c.Ports, config: &c,
 		self: moriio.Agent{
 			Version: moriio.AgentVersion, Epoch: incarnation(), Pairing: c.Pairing, Role: c.Role, Pool: c.Namespace + "/" + c.Pool,
 			DPStart: c.DPStart, Layout: c.Layout, Block: c.Block, KVType: c.KVType, Model: c.Model,

@@ -34,8 +34,8 @@ type door struct {
 	ready  bool
 	faults []string // injected into the current machine
 
-	open     atomic.Bool            // ready, for readers outside the loop
-	metadata atomic.Pointer[[]byte] // the handshake's answer while ready, else nil
+	open     atomic.Bool                 // ready, for readers outside the loop
+	metadata atomic.Pointer[description] // the handshake's answer while ready, else nil
 }
 
 // slot is one connection of the engine. It stays taken after the connection's
@@ -193,7 +193,7 @@ func (l *loop) complete() {
 		return
 	}
 	d.ready = true
-	d.metadata.Store(&metadata)
+	d.metadata.Store(metadata)
 	d.open.Store(true)
 	l.raise(session.EngineReady{Ranks: ranks})
 	for _, s := range d.slots {

@@ -2,20 +2,34 @@ package transferagent
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/pdpool/pdpool/moriio"
+	"github.com/pdpool/pdpool/transferagent/poolkey"
 	"github.com/pdpool/pdpool/transferagent/session"
 	"github.com/pdpool/pdpool/zmtp"
 )
 
+// description is what peers are told in a handshake, without the proof and ready for it.
+type description struct{ plain, open []byte }
+
 // answerHandshake serves one message of the handshake port: two messages for a
 // request, as MoRIIO does. A request that can't be answered yet ends the
-// connection, which tells the dialler at once.
+// connection, which tells the dialler at once. In a pool with a secret so does one
+// without its proof, and the answer proves itself by the request's nonce.
 func (l *loop) answerHandshake(p *zmtp.Peer, frames [][]byte) {
-	if len(frames) != 1 || string(frames[0]) != moriio.GetMetadata {
+	if string(frames[0]) != moriio.GetMetadata {
 		l.metrics.drop(portHandshake, "unknown-request")
+		if l.keys.current().Set() {
+			p.Close()
+		}
+		return
+	}
+	nonce, ok := l.challenged(p, frames)
+	if !ok {
 		return
 	}
 	metadata := l.door.metadata.Load()
@@ -24,7 +38,11 @@ func (l *loop) answerHandshake(p *zmtp.Peer, frames [][]byte) {
 		p.Close()
 		return
 	}
-	err := p.Send(nil, *metadata)
+	answer := metadata.plain
+	if keys := l.keys.current(); keys.Set() {
+		answer = keys.Sign(slices.Clip(metadata.open), poolkey.HandshakeAnswer, nonce, metadata.open)
+	}
+	err := p.Send(nil, answer)
 	if err == nil {
 		err = p.Send(nil, moriio.LayerMap{}.Append(nil))
 	}
@@ -36,9 +54,34 @@ func (l *loop) answerHandshake(p *zmtp.Peer, frames [][]byte) {
 	l.metrics.handshakes.WithLabelValues("served").Inc()
 }
 
+// challenged checks the proof of a handshake's request, where there has to be one, and
+// returns its nonce.
+func (l *loop) challenged(p *zmtp.Peer, frames [][]byte) (nonce []byte, ok bool) {
+	if !l.keys.current().Set() {
+		return nil, true
+	}
+	if len(frames) != 2 {
+		l.stranger(p, portHandshake)
+		return nil, false
+	}
+	signed, proof, ok := moriio.CutAuth(frames[1])
+	if !ok || !l.keys.valid(proof, poolkey.HandshakeRequest, frames[0], signed) {
+		l.stranger(p, portHandshake)
+		return nil, false
+	}
+	p.Prove()
+	c, err := moriio.ParseChallenge(frames[1])
+	if err != nil {
+		l.metrics.drop(portHandshake, reasonOf(err))
+		p.Close()
+		return nil, false
+	}
+	return c.Nonce, true
+}
+
 // describe makes the answer of a handshake: the ranks, of which there is at least
 // one, and the engine's names for the regions of the first.
-func (l *loop) describe(ranks []moriio.AgentRank, names []string) ([]byte, error) {
+func (l *loop) describe(ranks []moriio.AgentRank, names []string) (*description, error) {
 	self := l.self
 	self.Ranks = ranks
 	layout := self.Layout.Defaulted()
@@ -63,7 +106,11 @@ func (l *loop) describe(ranks []moriio.AgentRank, names []string) ([]byte, error
 	if len(b) > moriio.MaxMessage {
 		return nil, fmt.Errorf("metadata of %d bytes, the limit is %d", len(b), moriio.MaxMessage)
 	}
-	return b, nil
+	open, err := moriio.OpenAuth(slices.Clone(b))
+	if err != nil {
+		return nil, err
+	}
+	return &description{plain: b, open: open}, nil
 }
 
 // handshake dials a peer for its metadata and, when it has them, opens and keeps
@@ -80,7 +127,11 @@ func (l *loop) handshake(ctx context.Context, at session.Peer) {
 	l.dialing++
 	l.group.Go(func() {
 		within, stop := context.WithTimeout(ctx, l.limits.dial)
-		m, err := fetchMetadata(within, at)
+		var m *moriio.Metadata
+		err := l.persist(within, func() (err error) {
+			m, err = l.fetchMetadata(within, at)
+			return err
+		})
 		stop()
 		l.do(func(ctx context.Context) {
 			l.dialing--
@@ -104,18 +155,31 @@ func (l *loop) shaken(ctx context.Context, at session.Peer, m *moriio.Metadata, 
 }
 
 // fetchMetadata asks the handshake port of a peer.
-func fetchMetadata(ctx context.Context, at session.Peer) (*moriio.Metadata, error) {
+func (l *loop) fetchMetadata(ctx context.Context, at session.Peer) (*moriio.Metadata, error) {
 	d, err := zmtp.Dial(ctx, endpoint(at.Host, at.Handshake), zmtp.Options{MaxFrame: moriio.MaxMessage})
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close() //nolint:errcheck // always nil
-	if err := d.Send(ctx, []byte(moriio.GetMetadata)); err != nil {
-		return nil, err
-	}
-	b, err := receivePayload(ctx, d)
+	request, nonce, err := l.request()
 	if err != nil {
 		return nil, err
+	}
+	var b []byte
+	if err = d.Send(ctx, request...); err == nil {
+		b, err = receivePayload(ctx, d)
+	}
+	if ended := (*zmtp.Error)(nil); errors.As(err, &ended) && ended.Reason() == zmtp.Closed {
+		return nil, fmt.Errorf("its engine is not ready, or the secret of its pool is another: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if l.keys.current().Set() {
+		signed, proof, ok := moriio.CutAuth(b)
+		if !ok || !l.keys.valid(proof, poolkey.HandshakeAnswer, nonce, signed) {
+			return nil, errors.New("its answer is without the proof of this pool")
+		}
 	}
 	m, err := moriio.ParseMetadata(b)
 	if err != nil {
@@ -130,11 +194,26 @@ func fetchMetadata(ctx context.Context, at session.Peer) (*moriio.Metadata, erro
 	return m, nil
 }
 
+// request makes the frames of a handshake's request, and the nonce that its answer
+// has to prove itself by.
+func (l *loop) request() (frames [][]byte, nonce []byte, err error) {
+	frames = [][]byte{[]byte(moriio.GetMetadata)}
+	keys := l.keys.current()
+	if !keys.Set() {
+		return frames, nil, nil
+	}
+	nonce = make([]byte, moriio.NonceBytes)
+	_, _ = rand.Read(nonce) // it never fails
+	c := moriio.Challenge{Version: moriio.ChallengeVersion, Epoch: l.self.Epoch, Nonce: nonce}
+	open, err := moriio.OpenAuth(c.Append(nil))
+	if err != nil {
+		return nil, nil, err
+	}
+	return append(frames, keys.Sign(open, poolkey.HandshakeRequest, frames[0], open)), nonce, nil
+}
+
 func receivePayload(ctx context.Context, d *zmtp.Dealer) ([]byte, error) {
 	frames, err := d.Receive(ctx)
-	if ended := (*zmtp.Error)(nil); errors.As(err, &ended) && ended.Reason() == zmtp.Closed {
-		return nil, fmt.Errorf("its engine is not ready: %w", err)
-	}
 	if err != nil {
 		return nil, err
 	}

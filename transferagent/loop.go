@@ -30,12 +30,15 @@ type turn func(ctx context.Context)
 type loop struct {
 	log     *slog.Logger
 	metrics *metrics
+	keys    *keyring
 	mover   transport.Mover
 	limits  limits
 	config  *agentconfig.Config
 	ports   agentconfig.Ports
 	self    moriio.Agent // what peers are told, but for the ranks
 	disown  func()       // ends the connections of peers to the notify port
+
+	strangers noisy
 
 	draining atomic.Bool
 
@@ -63,6 +66,21 @@ func (l *loop) do(t turn) bool {
 	}
 	select {
 	case l.inbox <- t:
+		return true
+	case <-l.ended:
+		return false
+	}
+}
+
+// through is do that waits until the turn has run. Who reads from others uses it, so
+// that each has one message on the way and not as many as the inbox holds.
+func (l *loop) through(t turn) bool {
+	ran := make(chan struct{})
+	if !l.do(func(ctx context.Context) { t(ctx); close(ran) }) {
+		return false
+	}
+	select {
+	case <-ran:
 		return true
 	case <-l.ended:
 		return false

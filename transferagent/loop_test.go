@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/pdpool/pdpool/transferagent/session"
 	"github.com/pdpool/pdpool/transferagent/transport"
+	"github.com/pdpool/pdpool/zmtp"
 )
 
 // balky is a mover that can't revoke at once.
@@ -106,5 +108,51 @@ func TestOnlyAStaleSocketIsRemoved(t *testing.T) {
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != "kept" {
 		t.Fatalf("the file has %q, %v", b, err)
+	}
+}
+
+// A peer may end one connection and live on: what it has not been told goes by the next.
+func TestUnsentNotesAreTriedOnceMore(t *testing.T) {
+	port := freePort(t)
+	at := session.Peer{Host: "127.0.0.1", Handshake: 1, Notify: port}
+	first, err := net.Listen("tcp", endpoint(at.Host, port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &loop{
+		log: slog.New(slog.DiscardHandler), peers: map[session.Peer]*peer{}, limits: defaultLimits(ownIP), keys: &keyring{},
+		inbox: make(chan turn, 4), ended: make(chan struct{}),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer l.group.Wait()
+	defer cancel()
+	l.queue(ctx, l.peer(ctx, at), []byte("unsent"))
+	c, err := first.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = first.Close(), c.Close()
+	lost := <-l.inbox
+	got := make(chan string, 2)
+	second, err := zmtp.Listen(t.Context(), endpoint(at.Host, port), zmtp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() {
+		served <- second.Serve(ctx, func(_ *zmtp.Peer, frames [][]byte) { got <- string(frames[0]) })
+	}()
+	lost(ctx)
+	select {
+	case note := <-got:
+		if note != "unsent" || len(l.events) != 1 {
+			t.Errorf("the peer is told %q, events %+v", note, l.events)
+		}
+	case <-time.After(within):
+		t.Error("the peer is told nothing")
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pdpool/pdpool/moriio"
+	"github.com/pdpool/pdpool/transferagent/poolkey"
 	"github.com/pdpool/pdpool/transferagent/session"
 	"github.com/pdpool/pdpool/zmtp"
 )
@@ -22,28 +23,45 @@ const (
 
 // Bounds of what the control ports take.
 const (
-	maxRequest  = 64 << 10 // bytes of a handshake's request or of a registration
-	maxBlockID  = 5        // bytes of a block id, as MessagePack
-	maxNotify   = maxBlockID*moriio.MaxBlocks + 64<<10
-	listenAgain = 50 * time.Millisecond
+	maxHandshake = 1 << 10  // bytes of a handshake's request, all frames
+	maxPing      = 64 << 10 // bytes of a registration
+	maxBlockID   = 5        // bytes of a block id, as MessagePack
+	maxNotify    = maxBlockID*moriio.MaxBlocks + 64<<10
+	listenAgain  = 50 * time.Millisecond
 
 	controlConns = 2048
 	// receiving is the most that the messages of all peers take until they are handled.
-	receiving = 128 << 20
+	receiving = 32 << 20
 	// hostConns are those of one host: an agent needs one, and one more while it
-	// connects anew.
-	hostConns = 16
+	// connects anew. Those of a pool with a secret are known to be agents: on the
+	// host's network there may be several pods of one address.
+	hostConns     = 16
+	poolHostConns = 256
 	// handshakeIdle ends a connection to the handshake port that asks nothing: who
 	// dials it asks at once and leaves with the answer. The notify port has no such
 	// limit: peers keep their one connection to it however long there is nothing to
 	// say, and take its end for ours. What stays open there is bounded by hostConns,
 	// and a host that is gone by the keep-alive of TCP.
 	handshakeIdle = 30 * time.Second
+	// controlQueue is how many messages may wait for a peer that asks: two answer a request.
+	controlQueue = 4
+
+	// In a pool with a secret a connection is on trial until its first proof, which
+	// agents send at once.
+	trialMessage = 4 << 10
+	trialWithin  = 5 * time.Second
 )
 
-// takeNotify serves one message of the notify port. What is malformed is counted
-// and dropped.
-func (l *loop) takeNotify(_ *zmtp.Peer, frames [][]byte) {
+// reasonUnproven counts what came without the pool's proof.
+const reasonUnproven = "no-proof"
+
+// takeNotify serves one message of the notify port. In a pool with a secret what
+// comes without its proof is not even read, and ends the connection; what is
+// malformed otherwise is counted and dropped.
+func (l *loop) takeNotify(p *zmtp.Peer, frames [][]byte) {
+	if l.keys.current().Set() && !l.proved(p, frames) {
+		return
+	}
 	if len(frames) != 1 {
 		l.metrics.drop(portNotify, "frames")
 		return
@@ -53,13 +71,49 @@ func (l *loop) takeNotify(_ *zmtp.Peer, frames [][]byte) {
 		l.metrics.drop(portNotify, reasonOf(err))
 		return
 	}
-	l.do(func(context.Context) { l.raise(session.PeerMessage{Message: m}) })
+	if _, hello := m.(*moriio.Hello); hello {
+		return
+	}
+	l.through(func(context.Context) { l.raise(session.PeerMessage{Message: m}) })
+}
+
+// proved checks the proof of a notification.
+func (l *loop) proved(p *zmtp.Peer, frames [][]byte) bool {
+	if len(frames) == 1 {
+		signed, proof, ok := moriio.CutAuth(frames[0])
+		if ok && l.keys.valid(proof, poolkey.Notification, signed) {
+			p.Prove()
+			return true
+		}
+	}
+	l.stranger(p, portNotify)
+	return false
+}
+
+// stranger ends a connection that has not proved to be an agent of the pool.
+func (l *loop) stranger(p *zmtp.Peer, port string) {
+	l.metrics.drop(port, reasonUnproven)
+	l.strangers.warn("a message without the pool's proof was dropped", "port", port, "from", p.Addr())
+	p.Close()
+}
+
+// prove adds the pool's proof to a notification, when there is a secret.
+func (l *loop) prove(note []byte) ([]byte, error) {
+	keys := l.keys.current()
+	if !keys.Set() {
+		return note, nil
+	}
+	open, err := moriio.OpenAuth(note)
+	if err != nil {
+		return nil, err
+	}
+	return keys.Sign(open, poolkey.Notification, open), nil
 }
 
 // controlOptions are the limits of a control port.
-func controlOptions(m *metrics, port string, maxFrame int) zmtp.Options {
+func controlOptions(m *metrics, port string, keys *keyring) zmtp.Options {
 	o := zmtp.Options{
-		MaxFrame: maxFrame, MaxConnections: controlConns, MaxPerHost: hostConns, MaxReceiving: receiving,
+		MaxFrame: maxNotify, MaxConnections: controlConns, MaxPerHost: hostConns, MaxReceiving: receiving, Queue: controlQueue,
 		Count: func(reason string) {
 			switch reason {
 			case zmtp.Closed, zmtp.Probe, zmtp.Shutdown:
@@ -68,8 +122,15 @@ func controlOptions(m *metrics, port string, maxFrame int) zmtp.Options {
 			}
 		},
 	}
-	if port == portHandshake {
-		o.Idle = handshakeIdle
+	switch port {
+	case portHandshake:
+		o.MaxFrame, o.MaxFrames, o.Idle = maxHandshake, 2, handshakeIdle
+	case portPing:
+		o.MaxFrame = maxPing
+	}
+	if keys.current().Set() {
+		o.MaxPerHost = poolHostConns
+		o.Trial = &zmtp.Trial{Message: trialMessage, Within: trialWithin}
 	}
 	return o
 }

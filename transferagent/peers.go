@@ -3,11 +3,14 @@ package transferagent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
+	"time"
 
+	"github.com/pdpool/pdpool/moriio"
 	"github.com/pdpool/pdpool/transferagent/session"
 	"github.com/pdpool/pdpool/zmtp"
 )
@@ -20,6 +23,7 @@ type peer struct {
 	notes   *queue[[]byte] // encoded notifications
 	cancel  context.CancelFunc
 	courier *courier
+	again   bool // its notes were another connection's before
 }
 
 func (p *peer) close() {
@@ -87,7 +91,8 @@ func (l *loop) renew(ctx context.Context, at session.Peer) *peer {
 
 // lose forgets a peer whose control connection has ended. What a renewed one had
 // not sent yet goes out by the connection that took its place; without one PeerGone
-// was raised already.
+// was raised already. Otherwise it is sent by a new connection, once: the peer may have
+// ended this one only, and waits for the end of its transfers.
 func (l *loop) lose(ctx context.Context, p *peer, unsent [][]byte, why error) {
 	if now := l.peers[p.at]; now != p {
 		for _, note := range unsent {
@@ -99,11 +104,23 @@ func (l *loop) lose(ctx context.Context, p *peer, unsent [][]byte, why error) {
 	p.close()
 	l.log.Info("peer is gone", "peer", p.at, "error", why)
 	l.raise(session.PeerGone{Peer: p.at})
+	if p.again || len(unsent) == 0 {
+		return
+	}
+	if now := l.peer(ctx, p.at); now != nil {
+		now.again = true
+		for _, note := range unsent {
+			l.queue(ctx, now, note)
+		}
+	}
 }
 
 // send queues a notification for a peer.
 func (l *loop) send(ctx context.Context, m session.Outgoing) {
 	b, err := appendNotify(m.Message)
+	if err == nil {
+		b, err = l.prove(b)
+	}
 	if err == nil {
 		err = checkPeer(m.Peer, l.limits.own)
 	}
@@ -142,9 +159,7 @@ func appendNotify(message any) ([]byte, error) {
 // notifyPeer connects to a peer's notify port and sends what is queued until the
 // connection or ctx ends. It returns the note that it could not send, if any.
 func (l *loop) notifyPeer(ctx context.Context, p *peer) ([][]byte, error) {
-	dialCtx, stop := context.WithTimeout(ctx, l.limits.dial)
-	d, err := zmtp.Dial(dialCtx, endpoint(p.at.Host, p.at.Notify), zmtp.Options{})
-	stop()
+	d, err := l.dialNotify(ctx, p.at)
 	if err != nil {
 		return nil, err
 	}
@@ -169,5 +184,49 @@ func (l *loop) notifyPeer(ctx context.Context, p *peer) ([][]byte, error) {
 		if err != nil {
 			return [][]byte{note}, err
 		}
+	}
+}
+
+// maxAnswer bounds the messages of a notify port, which has nothing to say.
+const maxAnswer = 1 << 10
+
+// dialNotify connects to a peer's notify port and says who connects, where the pool
+// has a secret.
+func (l *loop) dialNotify(ctx context.Context, at session.Peer) (*zmtp.Dealer, error) {
+	ctx, stop := context.WithTimeout(ctx, l.limits.dial)
+	defer stop()
+	var d *zmtp.Dealer
+	err := l.persist(ctx, func() (err error) {
+		d, err = zmtp.Dial(ctx, endpoint(at.Host, at.Notify), zmtp.Options{MaxFrame: maxAnswer})
+		return err
+	})
+	if err != nil || !l.keys.current().Set() {
+		return d, err
+	}
+	hello, err := l.prove((&moriio.Hello{Epoch: l.self.Epoch}).Append(nil))
+	if err == nil {
+		err = d.Send(ctx, hello)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// In a pool with a secret a crowd of strangers may take the place of a connection
+// that has not proved itself yet, so who dials tries again.
+const (
+	dialAttempts = 3
+	dialAgain    = 25 * time.Millisecond
+)
+
+// persist calls dial, again after a pause while the pool has a secret and it fails.
+func (l *loop) persist(ctx context.Context, dial func() error) error {
+	for attempt := 1; ; attempt++ {
+		err := dial()
+		if err == nil || attempt == dialAttempts || ctx.Err() != nil || !l.keys.current().Set() {
+			return err
+		}
+		pause(ctx, time.Duration(attempt)*dialAgain)
 	}
 }

@@ -164,7 +164,7 @@ func lookUp(ctx context.Context, router string) ([]netip.AddrPort, error) {
 // engineCore binds what an agent needs beside an engine that moves its own bytes.
 func (a *Agent) engineCore(ctx context.Context, o Options, m *metrics) (health, error) {
 	// The engine is in the pod: nobody else may register.
-	ping, err := zmtp.Listen(ctx, endpoint(engineAddress, o.Config.Ports.Ping), controlOptions(m, portPing, maxRequest))
+	ping, err := zmtp.Listen(ctx, endpoint(engineAddress, o.Config.Ports.Ping), controlOptions(m, portPing, &keyring{}))
 	if err != nil {
 		return nil, fmt.Errorf("ping port %d: %w", o.Config.Ports.Ping, err)
 	}

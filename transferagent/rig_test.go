@@ -69,6 +69,9 @@ func podConfig(t *testing.T, role kvlayout.Role, g kvlayout.Geometry, l kvlayout
 	}
 }
 
+// ownIP is where the agents of these tests are.
+var ownIP = netip.MustParseAddr("127.0.0.1")
+
 // pod is one agent under test.
 type pod struct {
 	t    *testing.T
@@ -79,7 +82,7 @@ type pod struct {
 
 func startPod(t *testing.T, cfg agentconfig.Config, mover transport.Mover) *pod {
 	t.Helper()
-	return startPodWith(t, Options{Config: cfg, PodIP: netip.MustParseAddr("127.0.0.1"), PodName: "pod-0", Mover: mover})
+	return startPodWith(t, Options{Config: cfg, PodIP: ownIP, PodName: "pod-0", Mover: mover})
 }
 
 func startPodWith(t *testing.T, o Options) *pod {

@@ -70,6 +70,32 @@ func shout(stop <-chan struct{}, network, address string, noise [][]byte) {
 	}
 }
 
+// crowd opens connections to each port, says something on some and keeps the last ones open.
+func crowd(stop <-chan struct{}, ports []string, noise [][]byte) {
+	var open []net.Conn
+	defer func() {
+		for _, c := range open {
+			_ = c.Close()
+		}
+	}()
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		c, err := net.DialTimeout("tcp", ports[i%len(ports)], time.Second)
+		if err != nil {
+			continue
+		}
+		_, _ = c.Write(noise[i/len(ports)%len(noise)])
+		if open = append(open, c); len(open) > 500 {
+			_ = open[0].Close()
+			open = open[1:]
+		}
+	}
+}
+
 func TestManyTransfersAtOnce(t *testing.T) {
 	for _, backend := range []string{"tcp", "shm"} {
 		t.Run(backend, func(t *testing.T) {

@@ -87,6 +87,16 @@ func (p *pair) fill(t *testing.T, r prompt) {
 // save is fill for the first layers only.
 func (p *pair) save(t *testing.T, r prompt, layers int) {
 	t.Helper()
+	p.write(r, layers)
+	for _, w := range p.prefill.workers {
+		for layer := range layers {
+			send(t, w.client, kvproto.Save{Transfer: r.id, Layer: layer})
+		}
+	}
+}
+
+// write writes the prompt's rows of the first layers into every prefill rank.
+func (p *pair) write(r prompt, layers int) {
 	b := p.prefill.pod.cfg.Block
 	for _, w := range p.prefill.workers {
 		for layer, region := range w.regions[:layers] {
@@ -99,7 +109,6 @@ func (p *pair) save(t *testing.T, r prompt, layers int) {
 					}
 				}
 			}
-			send(t, w.client, kvproto.Save{Transfer: r.id, Layer: layer})
 		}
 	}
 }

@@ -272,10 +272,10 @@ func TestCappedListenerTurnsAwayAndRecovers(t *testing.T) {
 // A peer may keep a silent connection to the notify port only.
 func TestIdleConnectionsEndWhereNobodyNeedsThem(t *testing.T) {
 	m := newMetrics()
-	if o := controlOptions(m, portHandshake, maxRequest); o.Idle <= 0 || o.Idle > time.Minute {
+	if o := controlOptions(m, portHandshake, &keyring{}); o.Idle <= 0 || o.Idle > time.Minute {
 		t.Errorf("the handshake port keeps idle connections for %s", o.Idle)
 	}
-	if o := controlOptions(m, portNotify, maxNotify); o.Idle != 0 {
+	if o := controlOptions(m, portNotify, &keyring{}); o.Idle != 0 {
 		t.Errorf("the notify port ends connections of peers that have nothing to say after %s", o.Idle)
 	}
 }

@@ -98,7 +98,7 @@ func (r *reader) take(m kvproto.Message, file *os.File) error {
 // pass hands a message to the machine.
 func (r *reader) pass(m kvproto.Message) error {
 	l, s := r.k.loop, r.s
-	if !l.do(func(context.Context) { l.fromEngine(s, m) }) {
+	if !l.through(func(context.Context) { l.fromEngine(s, m) }) {
 		return errEnded
 	}
 	return nil
