@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,10 +42,10 @@ func (e *RefusedError) Error() string { return "agent refuses the engine: " + e.
 
 // Client is one connection. Its methods may be called from several goroutines.
 type Client struct {
-	conn  *kvconn.Conn
-	epoch uint64
-	out   chan outgoing
-	in    chan kvproto.Message
+	conn    *kvconn.Conn
+	welcome kvproto.Welcome
+	out     chan outgoing
+	in      chan kvproto.Message
 
 	end  sync.Once
 	done chan struct{}
@@ -104,7 +105,7 @@ func (c *Client) greet(hello kvproto.Hello) error {
 	}
 	switch m := m.(type) {
 	case kvproto.Welcome:
-		c.epoch = m.Epoch
+		c.welcome = m
 		return nil
 	case kvproto.Refused:
 		return &RefusedError{Rule: m.Rule, Text: m.Text}
@@ -113,7 +114,11 @@ func (c *Client) greet(hello kvproto.Hello) error {
 }
 
 // Epoch is the agent's incarnation, from its welcome.
-func (c *Client) Epoch() uint64 { return c.epoch }
+func (c *Client) Epoch() uint64 { return c.welcome.Epoch }
+
+// Linger is how long peers may go on writing into the engine's memory after the
+// agent's process has ended, from its welcome.
+func (c *Client) Linger() time.Duration { return c.welcome.Linger }
 
 // Send queues m and returns at once: nil, ErrFull, the reason why the connection
 // has ended, or a *kvproto.Error when m breaks a limit. What m refers to must not

@@ -2,6 +2,7 @@ package kvproto
 
 import (
 	"math"
+	"time"
 
 	"github.com/pdpool/pdpool/moriio/msgpack"
 )
@@ -48,6 +49,11 @@ func helloFields(c *msgpack.Codec, m *Hello) {
 
 func welcomeFields(c *msgpack.Codec, m *Welcome) {
 	msgpack.Int(c, "epoch", &m.Epoch, 0, math.MaxUint64)
+	if c.Has("linger_ms", m.Linger > 0) {
+		ms := int64((m.Linger + time.Millisecond - 1) / time.Millisecond)
+		msgpack.Int(c, "linger_ms", &ms, 1, int64(MaxLinger/time.Millisecond))
+		m.Linger = time.Duration(ms) * time.Millisecond
+	}
 }
 
 func memoryFields(c *msgpack.Codec, m *Memory) {

@@ -11,6 +11,8 @@
 // Welcome or Refused.
 package kvproto
 
+import "time"
+
 // ProtocolVersion travels in Hello.
 const ProtocolVersion = 1
 
@@ -54,7 +56,16 @@ type Hello struct {
 // new one means that everything in flight before has ended or will be reported.
 type Welcome struct {
 	Epoch uint64
+	// Linger is how long peers may go on writing into the engine's memory after this
+	// agent's process has ended, in whole milliseconds on the wire, rounded up; 0 where
+	// only the agent itself writes. Blocks of transfers that were live when the
+	// connection ended are quiet when an agent of the same epoch welcomes the engine
+	// again, else once Linger has passed since.
+	Linger time.Duration
 }
+
+// MaxLinger is the longest that a Welcome can say.
+const MaxLinger = time.Hour
 
 // Memory hands over the KV memory of a worker's rank: a sealed memfd, the
 // descriptor travels with the frame. At most one per worker connection.
