@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,7 +54,7 @@ func (r *PDPoolReconciler) create(ctx context.Context, pool *v1alpha1.PDPool, ob
 			return nil // the operator may not read whose it is
 		}
 		return r.own(ctx, pool, obj, kind)
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+	case refusal(err):
 		return &pdpool.RefusedError{Kind: kind, Name: obj.GetName(), Err: err}
 	}
 	return fmt.Errorf("create %s %q: %w", kind, obj.GetName(), err)
@@ -122,10 +123,24 @@ func (r *PDPoolReconciler) serverSideApply(ctx context.Context, obj pdpool.Objec
 	switch {
 	case err == nil:
 		return nil
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+	case refusal(err):
 		return &pdpool.RefusedError{Kind: gvk.Kind, Name: obj.GetName(), Err: err}
 	}
 	return fmt.Errorf("apply %s %q: %w", gvk.Kind, obj.GetName(), err)
+}
+
+// refusal tells whether the server, or a webhook that it asked, understood the
+// object and does not want it: the same object is refused again.
+func refusal(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch status.Status().Code {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusNotAcceptable, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return true
+	}
+	return false
 }
 
 // remove deletes the object that was seen, and no other of its name.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -64,7 +65,12 @@ func (r *PDPoolReconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manage
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("pdpool").
 		For(&v1alpha1.PDPool{}).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 4})
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 4,
+			// An API server that was away, or a webhook in front of it, is back within
+			// this at the latest for every pool.
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		})
 	for _, kind := range ownedKinds() {
 		b = b.Owns(kind)
 	}
@@ -106,6 +112,12 @@ func (r *PDPoolReconciler) Reconcile(ctx context.Context, pool *v1alpha1.PDPool)
 	}
 	return ctrl.Result{RequeueAfter: after}, errors.Join(applyErr, ignoreConflict(statusErr))
 }
+
+// The waits between looks that failed for what a retry may mend.
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
 
 // refusedInterval is how long an object that the API server refused, or that is
 // somebody else's, waits for its next attempt.

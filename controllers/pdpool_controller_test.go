@@ -76,6 +76,29 @@ func TestIgnoreConflict(t *testing.T) {
 	}
 }
 
+// TestRefusal holds which errors of the API server are told and tried again later,
+// and which are tried again at once.
+func TestRefusal(t *testing.T) {
+	pod := schema.GroupResource{Resource: "pods"}
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"quota or pod security":     {apierrors.NewForbidden(pod, "p", errors.New("exceeded quota")), true},
+		"another webhook's refusal": {apierrors.NewBadRequest("admission webhook denied the request"), true},
+		"invalid":                   {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil), true},
+		"webhook down":              {apierrors.NewInternalError(errors.New("failed calling webhook")), false},
+		"server busy":               {apierrors.NewTooManyRequests("busy", 1), false},
+		"conflict":                  {apierrors.NewConflict(pod, "p", errors.New("newer")), false},
+		"namespace gone":            {apierrors.NewNotFound(pod, "p"), false},
+		"no connection":             {errors.New("connection refused"), false},
+	} {
+		if got := refusal(fmt.Errorf("create: %w", c.err)); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 func TestFormer(t *testing.T) {
 	pool := &v1alpha1.PDPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", UID: "2"}}
 	owner := func(kind, name string, uid types.UID) *metav1.OwnerReference {

@@ -67,13 +67,15 @@ func (r *Resolved) agentContainer(image string, m marks) corev1.Container {
 			fromField(agentconfig.EnvPod, "metadata.name"),
 			memoryLimit(),
 		},
-		Ports:           []corev1.ContainerPort{port(agentPort, ports.Agent)},
-		Resources:       r.AgentResources,
-		VolumeMounts:    []corev1.VolumeMount{{Name: volumeKey, MountPath: pathKey, ReadOnly: true}},
-		StartupProbe:    startup(ports.Agent, "/healthz", agentStartup),
-		ReadinessProbe:  probe(ports.Agent, "/readyz", probePeriod, 2),
-		LivenessProbe:   agentLiveness(ports.Agent),
-		SecurityContext: r.agentSecurity(),
+		Ports:          []corev1.ContainerPort{port(agentPort, ports.Agent)},
+		Resources:      r.AgentResources,
+		VolumeMounts:   []corev1.VolumeMount{{Name: volumeKey, MountPath: pathKey, ReadOnly: true}},
+		StartupProbe:   startup(ports.Agent, "/healthz", agentStartup),
+		ReadinessProbe: probe(ports.Agent, "/readyz", probePeriod, 2),
+		LivenessProbe:  agentLiveness(ports.Agent),
+		// Why it does not start reaches the status.
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		SecurityContext:          r.agentSecurity(),
 	}
 	if r.Mover == kvlayout.MoverAgent {
 		c.Ports = append(c.Ports, port("handshake", ports.Handshake), port("notify", ports.Notify))

@@ -24,22 +24,24 @@ import (
 // cluster is an API server, a scheduler, kubelets and a shell in memory. Each step
 // is one second.
 type cluster struct {
-	t        testing.TB
-	pool     *v1alpha1.PDPool
-	defaults Defaults
-	now      time.Time
-	objects  map[string]Object // by kind and name
-	uids     int
-	gpus     int             // in all, on one node
-	start    int             // steps until a scheduled pod is ready
-	drain    int             // steps until a deleted pod is gone
-	lag      int             // steps until the scheduler looks again at a pod that found no node
-	broken   map[string]bool // images that can't be pulled
-	stuck    map[string]bool // names of pods whose deletion nothing confirms
-	age      map[types.UID]int
-	refuse   func(p *corev1.Pod) bool // pods that a quota refuses
-	writes   int                      // of the last step
-	log      []string
+	t            testing.TB
+	pool         *v1alpha1.PDPool
+	defaults     Defaults
+	now          time.Time         // of the API server and the kubelets
+	skew         time.Duration     // of the manager's clock
+	objects      map[string]Object // by kind and name
+	uids         int
+	gpus         int             // in all, on one node
+	start        int             // steps until a scheduled pod is ready
+	drain        int             // steps until a deleted pod is gone
+	lag          int             // steps until the scheduler looks again at a pod that found no node
+	broken       map[string]bool // images that can't be pulled
+	stuck        map[string]bool // names of pods whose deletion nothing confirms
+	age          map[types.UID]int
+	holdAvoiding bool                     // pods that avoid the node find no other
+	refuse       func(p *corev1.Pod) bool // pods that a quota refuses
+	writes       int                      // of the last step
+	log          []string
 	// check runs after each step.
 	check func(c *cluster)
 }
@@ -74,7 +76,7 @@ func (c *cluster) pods() []*corev1.Pod {
 
 func (c *cluster) observed() Observed {
 	seen := Observed{
-		Now: c.now, Entropy: [EntropyBytes]byte{0: byte(c.uids), 32: byte(c.uids)}, Pods: list[corev1.Pod](c), ControllerRevisions: list[appsv1.ControllerRevision](c),
+		Now: c.now.Add(c.skew), Entropy: [EntropyBytes]byte{0: byte(c.uids), 32: byte(c.uids)}, Pods: list[corev1.Pod](c), ControllerRevisions: list[appsv1.ControllerRevision](c),
 		Deployments: list[appsv1.Deployment](c), Services: list[corev1.Service](c),
 		ServiceAccounts: list[corev1.ServiceAccount](c), RoleBindings: list[rbacv1.RoleBinding](c),
 		NetworkPolicies: list[networkingv1.NetworkPolicy](c),
@@ -158,6 +160,7 @@ func (c *cluster) delete(o Object) {
 
 func (c *cluster) terminate(p *corev1.Pod) {
 	if p.DeletionTimestamp == nil {
+		p.DeletionGracePeriodSeconds = new(*p.Spec.TerminationGracePeriodSeconds)
 		p.DeletionTimestamp = new(metav1.NewTime(c.now.Add(time.Duration(*p.Spec.TerminationGracePeriodSeconds) * time.Second)))
 		c.age[p.UID] = 0
 	}
@@ -209,7 +212,7 @@ func (c *cluster) schedule(p *corev1.Pod) {
 	if len(p.Status.Conditions) > 0 && c.age[p.UID]%c.lag != 0 {
 		return
 	}
-	if c.free() < gpusOf(p) {
+	if c.free() < gpusOf(p) || c.holdAvoiding && p.Annotations[v1alpha1.AnnotationAvoids] != "" {
 		c.condition(p, corev1.PodScheduled, corev1.ConditionFalse, corev1.PodReasonUnschedulable)
 		return
 	}

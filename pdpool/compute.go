@@ -7,7 +7,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/kvlayout"
@@ -73,7 +72,10 @@ func newPlanner(pool *v1alpha1.PDPool, seen Observed, d Defaults) *planner {
 		problems: Check(pool),
 		ports:    newBlocks(d.Ports, seen.PortBlocks),
 		number:   nextNumber(seen.ControllerRevisions),
-		rollout:  *pool.Status.Rollout.DeepCopy(),
+		rollout: v1alpha1.RolloutStatus{
+			YieldTime: notAfter(pool.Status.Rollout.YieldTime, seen.Now),
+			FreedTime: notAfter(pool.Status.Rollout.FreedTime, seen.Now),
+		},
 	}
 	p.prefill = p.newRoleState(kvlayout.Prefill, pool.Status.Prefill)
 	p.decode = p.newRoleState(kvlayout.Decode, pool.Status.Decode)
@@ -87,7 +89,7 @@ func (p *planner) newRoleState(role kvlayout.Role, status v1alpha1.RoleStatus) *
 		hash:   p.resolved.roleRevision(&p.pool.Spec, role),
 		all:    revisionsOf(p.seen.ControllerRevisions, role),
 		groups: groupsOf(p.seen.Pods, role),
-		book:   newBook(status),
+		book:   newBook(status, p.seen.Now),
 	}
 	for _, g := range s.groups {
 		if g.gone && s.book.holds(g) {
@@ -189,6 +191,7 @@ func (p *planner) keepBooks(s *roleState) {
 			}
 		case starting:
 			s.book.whole(g)
+			p.relent(s, g)
 		case partial:
 		}
 	}
@@ -198,7 +201,7 @@ func (p *planner) keepBooks(s *roleState) {
 func (p *planner) keepReady(s *roleState, g *group) {
 	e := s.book.entry(g.revision, g.replica)
 	if e.ReadyTime == nil {
-		e.ReadyTime = new(metav1.NewTime(p.seen.Now.Truncate(time.Second)))
+		e.ReadyTime = stamp(p.seen.Now)
 	}
 	if e.LastFailureTime == nil {
 		return
@@ -207,7 +210,7 @@ func (p *planner) keepReady(s *roleState, g *group) {
 		p.again(left)
 		return
 	}
-	e.Failures, e.LastFailureTime, e.Reason, e.Node = nil, nil, "", ""
+	e.Failures, e.LastFailureTime, e.Reason, e.Node, e.Rejections = nil, nil, "", "", nil
 }
 
 // removeDoubles leaves one living group of a replica and revision, the newest.

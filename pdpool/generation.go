@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/pdpool/pdpool/api/v1alpha1"
 )
 
@@ -28,7 +26,7 @@ func (p *planner) changeGeneration() {
 			if g.unschedulable != "" {
 				pending = g.unschedulable
 			}
-			moving = moving || g.state != ready && g.unschedulable == "" && g.image == ""
+			moving = moving || g.state != ready && g.unschedulable == "" && g.image == "" && g.stuck == ""
 		}
 	}
 	switch {
@@ -125,7 +123,7 @@ func (p *planner) mayYield() bool {
 	}
 	r := &p.rollout
 	if r.YieldTime != nil && r.FreedTime == nil {
-		r.FreedTime = new(metav1.NewTime(p.seen.Now.Truncate(time.Second)))
+		r.FreedTime = stamp(p.seen.Now)
 	}
 	if r.FreedTime == nil {
 		return true
@@ -138,7 +136,9 @@ func (p *planner) mayYield() bool {
 }
 
 // draining says whether an older instance still holds devices that it gives up. A
-// pod that is past its grace period is on a lost node and frees nothing.
+// pod that is past its grace period is on a lost node and frees nothing. The end of
+// the period is told by the API server's clock; that of the manager may be ahead, so
+// that the time since it gave the devices up has to be over too.
 func (p *planner) draining() bool {
 	held := false
 	for _, s := range p.roles() {
@@ -147,7 +147,11 @@ func (p *planner) draining() bool {
 				if g.state != ended || g.revision == s.hash || pod.DeletionTimestamp == nil {
 					continue
 				}
-				if left := pod.DeletionTimestamp.Add(settle).Sub(p.seen.Now); left > 0 {
+				until := pod.DeletionTimestamp.Time
+				if p.rollout.YieldTime != nil && pod.DeletionGracePeriodSeconds != nil {
+					until = later(until, p.rollout.YieldTime.Add(time.Duration(*pod.DeletionGracePeriodSeconds)*time.Second))
+				}
+				if left := until.Add(settle).Sub(p.seen.Now); left > 0 {
 					held = true
 					p.again(left)
 				}
@@ -157,11 +161,18 @@ func (p *planner) draining() bool {
 	return held
 }
 
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 // yield gives up devices for the new set: of what doesn't serve, all; else one
 // prefill and one decode instance, the last of each.
 func (p *planner) yield() {
 	const why = "the new set needs its devices"
-	p.rollout = v1alpha1.RolloutStatus{YieldTime: new(metav1.NewTime(p.seen.Now.Truncate(time.Second)))}
+	p.rollout = v1alpha1.RolloutStatus{YieldTime: stamp(p.seen.Now)}
 	idle := false
 	for _, s := range p.roles() {
 		for _, g := range s.groups {

@@ -6,10 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/kvlayout"
@@ -45,11 +43,15 @@ type group struct {
 	pods     []*corev1.Pod
 	state    state
 	// unschedulable is what the scheduler says of a pod that it finds no node for;
-	// image what the kubelet says of an image that it can't pull.
+	// image what the kubelet says of an image that it can't pull; stuck what it says of
+	// a container that it can't start or that ends again and again.
 	unschedulable string
 	image         string
-	// reason and node tell of the failure of a failed or broken group.
+	stuck         string
+	// reason and node tell of the failure of a failed or broken group; rejected says
+	// that the node did not let the pod in.
 	reason, node string
+	rejected     bool
 	// gone says that the group failed by nothing but pods that are not there.
 	gone bool
 }
@@ -67,15 +69,6 @@ func (g *group) block() (int, bool) {
 		}
 	}
 	return 0, false
-}
-
-// age is the time since the first pod of the group was created.
-func (g *group) age(now time.Time) time.Duration {
-	age := time.Duration(0)
-	for _, p := range g.pods {
-		age = max(age, now.Sub(p.CreationTimestamp.Time))
-	}
-	return age
 }
 
 // has says whether the group has a pod of that index.
@@ -130,7 +123,7 @@ func (g *group) judge() {
 			g.reason = fmt.Sprintf("pod %s was deleted", p.Name)
 		case p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded:
 			g.state = failed
-			g.reason, g.node = failureOf(p), p.Spec.NodeName
+			g.reason, g.node, g.rejected = failureOf(p), p.Spec.NodeName, rejected(p)
 		case podReady(p):
 			isReady++
 		default:
@@ -169,8 +162,35 @@ func (g *group) lookAtPending(p *corev1.Pod) {
 		switch c.State.Waiting.Reason {
 		case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
 			g.image = fmt.Sprintf("pod %s on node %s: image %s: %s", p.Name, p.Spec.NodeName, c.Image, c.State.Waiting.Reason)
+		case "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
+			g.stuck = bounded(fmt.Sprintf("container %s of pod %s on node %s: %s%s", c.Name, p.Name, p.Spec.NodeName, c.State.Waiting.Reason, lastWords(&c)))
 		}
 	}
+}
+
+// lastWords is why a container that waits does not run.
+func lastWords(c *corev1.ContainerStatus) string {
+	t := c.LastTerminationState.Terminated
+	if t == nil {
+		return said(c.State.Waiting.Message)
+	}
+	return fmt.Sprintf(": it ended %d times, at last with exit code %d%s", c.RestartCount, t.ExitCode, said(t.Message))
+}
+
+func said(words string) string {
+	if words = strings.TrimSpace(words); words == "" {
+		return ""
+	}
+	return ": " + lastLine(words)
+}
+
+// rejected says that a node did not let a pod in: it has failed, and no container of
+// it was ever made.
+func rejected(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed && p.Status.Reason != "" && p.Spec.NodeName != "" &&
+		!slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(c corev1.ContainerStatus) bool {
+			return c.ContainerID != ""
+		})
 }
 
 func podReady(p *corev1.Pod) bool {
@@ -181,152 +201,19 @@ func podReady(p *corev1.Pod) bool {
 
 // failureOf is why a pod has ended, in one sentence.
 func failureOf(p *corev1.Pod) string {
+	if p.Status.Reason != "" {
+		// The node ended it (Evicted, for one); exit codes only follow from that.
+		return bounded(fmt.Sprintf("pod %s on node %s ended: %s%s", p.Name, p.Spec.NodeName, p.Status.Reason, said(p.Status.Message)))
+	}
 	for _, c := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
 		t := c.State.Terminated
 		if t == nil || (t.ExitCode == 0 && p.Status.Phase == corev1.PodFailed) {
 			continue
 		}
-		said := ""
-		if words := strings.TrimSpace(t.Message); words != "" {
-			said = ": " + lastLine(words)
-		}
-		return bounded(fmt.Sprintf("container %s of pod %s ended with exit code %d (%s)%s", c.Name, p.Name, t.ExitCode, t.Reason, said))
-	}
-	if p.Status.Reason != "" {
-		return bounded(fmt.Sprintf("pod %s ended: %s: %s", p.Name, p.Status.Reason, p.Status.Message))
+		return bounded(fmt.Sprintf("container %s of pod %s ended with exit code %d (%s)%s", c.Name, p.Name, t.ExitCode, t.Reason, said(t.Message)))
 	}
 	return bounded(fmt.Sprintf("pod %s ended in phase %s", p.Name, p.Status.Phase))
 }
 
 // lastLine is where a program says why it ends.
 func lastLine(s string) string { return s[strings.LastIndexByte(s, '\n')+1:] }
-
-// maxReason is what the status keeps of a sentence.
-const maxReason = 512
-
-func bounded(s string) string {
-	r := []rune(s)
-	if len(r) <= maxReason {
-		return s
-	}
-	return string(r[:maxReason-1]) + "…"
-}
-
-// Back-off between attempts at a replica.
-const (
-	firstBackOff = 10 * time.Second
-	longBackOff  = 5 * time.Minute
-	// stable is how long an attempt has to last for its failure to be the first.
-	stable = 10 * time.Minute
-)
-
-// backOff is the wait after a number of failures in a row. The first costs none:
-// most are the loss of a node or a process, not a pod that can't run.
-func backOff(failures int) time.Duration {
-	if failures < 2 {
-		return 0
-	}
-	return min(firstBackOff<<min(failures-2, 10), longBackOff)
-}
-
-// book is what the status remembers of the replicas of a role.
-type book struct {
-	entries []v1alpha1.InstanceStatus
-}
-
-func newBook(status v1alpha1.RoleStatus) *book {
-	b := &book{}
-	for _, e := range status.Instances {
-		b.entries = append(b.entries, *e.DeepCopy())
-	}
-	return b
-}
-
-func (b *book) find(revision string, replica int) *v1alpha1.InstanceStatus {
-	for i := range b.entries {
-		if e := &b.entries[i]; e.Revision == revision && value(e.Replica) == replica {
-			return e
-		}
-	}
-	return nil
-}
-
-// entry finds or makes an entry. The pointer holds until the next call.
-func (b *book) entry(revision string, replica int) *v1alpha1.InstanceStatus {
-	if e := b.find(revision, replica); e != nil {
-		return e
-	}
-	b.entries = append(b.entries, v1alpha1.InstanceStatus{
-		Revision: revision, Replica: new(int32(replica)), NextAttempt: new(int32(0)),
-	})
-	return &b.entries[len(b.entries)-1]
-}
-
-func (b *book) sort() {
-	slices.SortFunc(b.entries, func(a, b v1alpha1.InstanceStatus) int {
-		return cmp.Or(cmp.Compare(a.Revision, b.Revision), value(a.Replica)-value(b.Replica))
-	})
-}
-
-func (b *book) drop(revision string, replica int) {
-	b.entries = slices.DeleteFunc(b.entries, func(e v1alpha1.InstanceStatus) bool {
-		return e.Revision == revision && value(e.Replica) == replica
-	})
-}
-
-// served says whether the replica of that revision has been ready.
-func (b *book) served(revision string, replica int) bool {
-	e := b.find(revision, replica)
-	return e != nil && e.ReadyTime != nil
-}
-
-// ends notes that an attempt has ended; true if that was not known.
-func (b *book) ends(g *group) bool {
-	e := b.entry(g.revision, g.replica)
-	if value(e.NextAttempt) > g.attempt {
-		return false
-	}
-	e.NextAttempt, e.Refused = new(int32(g.attempt+1)), ""
-	return true
-}
-
-// holds says whether the server refused the pods that a living attempt lacks.
-func (b *book) holds(g *group) bool {
-	e := b.find(g.revision, g.replica)
-	return e != nil && e.Refused != "" && value(e.NextAttempt) <= g.attempt
-}
-
-// whole notes that no pod of an attempt is missing.
-func (b *book) whole(g *group) {
-	if e := b.find(g.revision, g.replica); e != nil {
-		e.Refused = ""
-	}
-}
-
-// fails notes that an attempt has failed, with the wait that follows from it.
-func (b *book) fails(g *group, now time.Time) {
-	e := b.entry(g.revision, g.replica)
-	n := value(e.Failures) + 1
-	if g.age(now) >= stable {
-		n = 1
-	}
-	e.Failures = new(int32(n))
-	e.LastFailureTime = new(metav1.NewTime(now.Truncate(time.Second)))
-	e.Reason, e.Node = bounded(g.reason), g.node
-}
-
-// wait is how long the next attempt at a replica has to wait still.
-func (b *book) wait(revision string, replica int, now time.Time) time.Duration {
-	e := b.find(revision, replica)
-	if e == nil || e.LastFailureTime == nil {
-		return 0
-	}
-	return max(0, e.LastFailureTime.Add(backOff(value(e.Failures))).Sub(now))
-}
-
-func value(p *int32) int {
-	if p == nil {
-		return 0
-	}
-	return int(*p)
-}

@@ -25,6 +25,7 @@ var weight = []string{
 	v1alpha1.ReasonInvalidSpec,
 	v1alpha1.ReasonIncompatible,
 	v1alpha1.ReasonImageUnavailable,
+	v1alpha1.ReasonContainerWaiting,
 	v1alpha1.ReasonUnschedulable,
 	v1alpha1.ReasonBackOff,
 	v1alpha1.ReasonChangingGeneration,
@@ -107,6 +108,8 @@ func (p *planner) notePods() {
 			case !g.alive() || g.state == ready:
 			case g.image != "":
 				p.note(Waiting, v1alpha1.ReasonImageUnavailable, g.image)
+			case g.stuck != "":
+				p.note(Waiting, v1alpha1.ReasonContainerWaiting, g.stuck)
 			case g.unschedulable != "":
 				p.note(Waiting, v1alpha1.ReasonUnschedulable, g.unschedulable+p.heldBy())
 			default:

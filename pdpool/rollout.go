@@ -2,6 +2,7 @@ package pdpool
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -180,7 +181,7 @@ func (p *planner) complete(s *roleState) {
 		}
 		for i := range g.size {
 			if !g.has(i) {
-				p.createPod(v, g.replica, g.attempt, i, block)
+				p.createPod(v, g.replica, g.attempt, i, block, g.avoids())
 			}
 		}
 	}
@@ -230,14 +231,22 @@ func (p *planner) start(s *roleState, v *revision, replica int) {
 	if left := s.book.wait(v.hash, replica, p.seen.Now); left > 0 {
 		e := s.book.find(v.hash, replica)
 		p.again(left)
-		p.note(Waiting, v1alpha1.ReasonBackOff, fmt.Sprintf("%s %d has failed %d times in a row and is started again in %d s: %s",
-			s.role, replica, value(e.Failures), int(left.Seconds()), e.Reason))
+		p.note(Waiting, v1alpha1.ReasonBackOff, fmt.Sprintf("%s %d has failed %d times in a row and is started again at %s: %s",
+			s.role, replica, value(e.Failures), clock(p.seen.Now.Add(left)), e.Reason))
 		return
 	}
 	attempt := s.nextAttempt(v.hash, replica)
 	block := p.ports.take()
+	var nodes []string
+	if !p.resolved.oneHost() { // else it is the others of the pool that say where
+		nodes, _ = s.book.avoided(v.hash, replica, p.seen.Now)
+	}
 	for i := range v.record.Agent.Pods {
-		p.createPod(v, replica, attempt, i, block)
+		p.createPod(v, replica, attempt, i, block, nodes)
+	}
+	if len(nodes) > 0 {
+		p.event(corev1.EventTypeWarning, v1alpha1.ReasonNodeAvoided, fmt.Sprintf("%s %d is started for attempt %d, and not on %s, which rejected it %d times or more: %s",
+			s.role, replica, attempt, strings.Join(nodes, ", "), rejectionsToAvoid, s.book.find(v.hash, replica).Reason))
 	}
 	if attempt > 0 {
 		p.note(Progressing, v1alpha1.ReasonRecovering, fmt.Sprintf("%s %d is started for attempt %d", s.role, replica, attempt))
@@ -258,12 +267,13 @@ func (s *roleState) nextAttempt(revision string, replica int) int {
 	return next
 }
 
-func (p *planner) createPod(v *revision, replica, attempt, index, block int) {
+func (p *planner) createPod(v *revision, replica, attempt, index, block int, nodes []string) {
 	pod, err := v.pod(p.pool, replica, attempt, index, block)
 	if err != nil {
 		p.note(Blocked, v1alpha1.ReasonInvalidSpec, err.Error())
 		return
 	}
+	avoid(pod, nodes)
 	p.create(pod)
 	p.note(Progressing, v1alpha1.ReasonCreating, fmt.Sprintf("pod %s is created", pod.Name))
 }

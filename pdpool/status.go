@@ -265,7 +265,7 @@ func Transitions(old, status v1alpha1.PDPoolStatus) []Event {
 func warns(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonIncompatible, v1alpha1.ReasonNameConflict, v1alpha1.ReasonRefused,
-		v1alpha1.ReasonBackOff, v1alpha1.ReasonImageUnavailable, v1alpha1.ReasonUnschedulable, v1alpha1.ReasonApplyFailed:
+		v1alpha1.ReasonBackOff, v1alpha1.ReasonImageUnavailable, v1alpha1.ReasonContainerWaiting, v1alpha1.ReasonUnschedulable, v1alpha1.ReasonApplyFailed:
 		return true
 	}
 	return false

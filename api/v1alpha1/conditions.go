@@ -76,6 +76,9 @@ const (
 	ReasonUnschedulable = "Unschedulable"
 	// ReasonImageUnavailable: the kubelet can't pull an image.
 	ReasonImageUnavailable = "ImageUnavailable"
+	// ReasonContainerWaiting: the kubelet can't start a container, or the agent's ends
+	// again and again.
+	ReasonContainerWaiting = "ContainerWaiting"
 	// ReasonNameConflict: an object that the pool needs exists and is another owner's.
 	ReasonNameConflict = "NameConflict"
 	// ReasonRefused: the API server refused an object (quota, pod security, a webhook).
@@ -86,6 +89,8 @@ const (
 	ReasonInvalidSpec = "InvalidSpec"
 	// ReasonDeleting: the pool is being deleted.
 	ReasonDeleting = "Deleting"
+	// ReasonNodeAvoided is an event's: an instance is made anew off a node that rejected it.
+	ReasonNodeAvoided = "NodeAvoided"
 	// ReasonSuperseded is an event's: an instance was removed since a newer one took its place.
 	ReasonSuperseded = "Superseded"
 )

@@ -56,6 +56,9 @@ const (
 	// AnnotationPorts is the pod's ports: JSON of agentconfig.Ports. Read by the
 	// router, and by the operator to know which port blocks are taken.
 	AnnotationPorts = "pdpool.dev/ports"
+	// AnnotationAvoids lists the nodes that the pod keeps off since they rejected pods
+	// of its replica, with commas between. Read by the operator.
+	AnnotationAvoids = "pdpool.dev/avoids"
 )
 
 // AnnotationApplied is on children that are applied whole (Services, the router's

@@ -165,6 +165,30 @@ type InstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Node string `json:"node,omitempty"`
+	// rejections are the nodes that did not let pods of the replica in lately, as one
+	// with a broken device does. The replica is kept off a node that did so twice, for
+	// ten minutes.
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=map
+	// +listMapKey=node
+	// +optional
+	Rejections []NodeRejections `json:"rejections,omitempty"`
+}
+
+// NodeRejections says how often a node did not let pods of a replica in.
+type NodeRejections struct {
+	// node is the node's name.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Node string `json:"node,omitempty"`
+	// count is how often it did so, each time within ten minutes of the one before.
+	// +kubebuilder:validation:Minimum=1
+	// +required
+	Count *int32 `json:"count,omitempty"`
+	// lastTime is when it was seen last.
+	// +optional
+	LastTime *metav1.Time `json:"lastTime,omitempty"`
 }
 
 // RouterStatus tells the state of the router.
