@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"time"
 
 	"github.com/pdpool/pdpool/kvlayout"
 )
@@ -71,6 +72,11 @@ type Mover interface {
 	// then may the blocks of the transfer be used again. It ends early with ctx's
 	// error; the refusal stays.
 	Revoke(ctx context.Context, transfer string) error
+	// Linger is how long peers may go on writing into memory that is registered here
+	// after this process has ended without Close; zero where only this process writes
+	// into it. A process that is merely stopped has not ended: what it does itself it
+	// does later.
+	Linger() time.Duration
 	// Received counts what peers wrote here since the start, per flow, for the
 	// newest flows (a bounded number of them).
 	Received(transfer string) []Count

@@ -55,6 +55,9 @@ func (m *Mover) Register(id transport.MemoryID, mem transport.Memory) error {
 // Unregister implements transport.Mover.
 func (m *Mover) Unregister(id transport.MemoryID) { m.memory.Unregister(id, withdrawGrace, nil) }
 
+// Linger implements transport.Mover: both ends are one process.
+func (m *Mover) Linger() time.Duration { return 0 }
+
 // Address implements transport.Mover.
 func (m *Mover) Address() []byte {
 	return append(binary.BigEndian.AppendUint64([]byte(magic), m.incarnation), m.name...)

@@ -39,7 +39,7 @@ func (m *Mover) Dial(ctx context.Context, _ string, addr []byte) (transport.Sess
 	stop := context.AfterFunc(ctx, func() {
 		conn.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // greet fails on its own then
 	})
-	err = greet(conn, a, m.options.keys())
+	lease, err := greet(conn, a, m.options.keys())
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -49,7 +49,10 @@ func (m *Mover) Dial(ctx context.Context, _ string, addr []byte) (transport.Sess
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("dial %q: %w", a.name, err), conn.Close())
 	}
-	s := newSession(m, a.name, conn)
+	s, err := newSession(m, a.name, conn, lease)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("dial %q: %w", a.name, err), conn.Close())
+	}
 	if !m.open.Enter(s) {
 		s.box.End(transport.ErrClosed)
 		s.box.Flush()
@@ -62,20 +65,21 @@ func (m *Mover) Dial(ctx context.Context, _ string, addr []byte) (transport.Sess
 // mover is this kind of mover in proofs.
 const mover = "shm"
 
-func greet(conn *net.UnixConn, a address, keys poolkey.Keys) error {
+// greet gives the nanoseconds of the lease that the peer lets this side copy under.
+func greet(conn *net.UnixConn, a address, keys poolkey.Keys) (lease int64, err error) {
 	if err := challenge.Dial(conn, keys, mover); err != nil {
-		return ended(err)
+		return 0, ended(err)
 	}
 	if err := write(conn, message{kind: hello, flow: transport.Flow{Transfer: string(a.token[:])}}, nil); err != nil {
-		return fmt.Errorf("send hello: %w", err)
+		return 0, fmt.Errorf("send hello: %w", err)
 	}
 	m, file, err := read(conn)
 	drop(file)
 	if err != nil {
-		return fmt.Errorf("await welcome: %w", ended(err))
+		return 0, fmt.Errorf("await welcome: %w", ended(err))
 	}
 	if m.kind != welcome {
-		return fmt.Errorf("message of kind %d instead of a welcome: %w", m.kind, errMessage)
+		return 0, fmt.Errorf("message of kind %d instead of a welcome: %w", m.kind, errMessage)
 	}
-	return m.status.err()
+	return m.bytes, m.status.err()
 }

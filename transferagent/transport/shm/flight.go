@@ -21,53 +21,85 @@ func (s *session) route(f *flight) {
 		s.mu.Unlock()
 		return
 	}
-	_, granted := s.granted[q.transfer]
-	if region := s.targets[q.target]; region != nil && granted {
-		s.startLocked(f, region)
+	l := s.leaves[q.transfer]
+	if l == nil {
+		l = &leave{}
+		s.leaves[q.transfer] = l
+	}
+	l.flights++
+	if region := s.targets[q.target]; region != nil && l.given {
 		s.mu.Unlock()
+		s.launch(f, region)
 		return
 	}
 	first := len(s.asked[q]) == 0
 	s.asked[q] = append(s.asked[q], f)
 	s.mu.Unlock()
 	if first {
-		s.send(message{kind: ask, memory: q.target, flow: transport.Flow{Transfer: q.transfer}}, true)
+		s.send(message{kind: ask, memory: q.target, flow: transport.Flow{Transfer: q.transfer}})
 	}
 }
 
-// startLocked hands a flight to the workers. s.mu is held, and s is not ending,
-// so that supervise drops the flight if it ends now.
-func (s *session) startLocked(f *flight, region *regions.Region) {
+// launch hands a flight that has leave to the workers.
+func (s *session) launch(f *flight, region *regions.Region) {
 	b := f.entry.Batch
-	if err := regions.CheckTarget(b, region.Size()); err != nil {
-		f.entry.Finish(err)
+	if f.err = regions.CheckTarget(b, region.Size()); f.err != nil {
+		s.copied(f)
 		return
 	}
 	f.target, f.left = region, strided.Cut(b.Copies)
 	if f.left.Over() {
-		f.entry.Finish(nil)
+		s.copied(f)
 		return
 	}
-	s.mover.pool.submit(f)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ending { // or Flush finishes it; supervise drops it if it ends now
+		s.mover.pool.submit(f)
+	}
 }
 
 // copied records a flight at the peer, which counts its bytes, also when it was
 // stopped half-way.
 func (s *session) copied(f *flight) {
 	b, n := f.entry.Batch, f.entry.Moved()
+	m := message{kind: record, seq: f.entry.Seq, memory: b.Target, bytes: n, flow: b.Flow}
+	// Who asks for leave anew must come after the record that gives it back.
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	back := s.landed(f)
 	if n == 0 {
+		if back {
+			s.write(message{kind: revoked, flow: transport.Flow{Transfer: b.Flow.Transfer}})
+		}
 		f.entry.Finish(f.err)
 		return
+	}
+	if back {
+		m.status = last
 	}
 	s.mu.Lock()
 	s.unacked[f.entry.Seq] = f
 	s.mu.Unlock()
-	s.send(message{kind: record, seq: f.entry.Seq, memory: b.Target, bytes: n, flow: b.Flow}, true)
+	s.write(m)
+}
+
+// landed takes a flight off its transfer's leave. It reports true when that was
+// given and has to be given back.
+func (s *session) landed(f *flight) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	transfer := f.entry.Batch.Flow.Transfer
+	l := s.leaves[transfer]
+	if l.flights--; l.flights > 0 {
+		return false
+	}
+	delete(s.leaves, transfer)
+	return l.given
 }
 
 // receive handles what the peer sends until the connection ends.
 func (s *session) receive() {
-	defer close(s.reading)
 	for {
 		m, file, err := read(s.conn)
 		if err == nil {
@@ -89,9 +121,15 @@ func (s *session) handle(m message, file *os.File) error {
 		return s.answered(m, file)
 	case acked:
 		return s.acknowledged(m)
+	case granted:
+		s.lease.pending.Store(false) // first: what is resumed may need the next one
+		if !s.paid(granted) {
+			return fmt.Errorf("a grant that was not asked for: %w", errMessage)
+		}
+		return nil
 	case withdraw:
 		s.letGo(m.memory)
-		s.send(message{kind: withdrawn, memory: m.memory}, false)
+		s.send(message{kind: withdrawn, memory: m.memory})
 		return nil
 	case revoke:
 		s.stop(m.flow.Transfer)
@@ -110,7 +148,7 @@ func (s *session) answered(m message, file *os.File) error {
 	delete(s.asked, q)
 	region := s.targets[m.memory]
 	s.mu.Unlock()
-	if !known || !s.paid() {
+	if !known || !s.paid(answer) {
 		return fmt.Errorf("an answer about memory %d that was not asked: %w", m.memory, errMessage)
 	}
 	err := m.status.err()
@@ -121,21 +159,19 @@ func (s *session) answered(m message, file *os.File) error {
 		err = fmt.Errorf("target memory %d for transfer %q: %w", m.memory, q.transfer, err)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err == nil {
 		s.targets[m.memory] = region
-		if len(s.granted) >= maxGranted {
-			clear(s.granted)
-		}
-		s.granted[q.transfer] = struct{}{}
 	}
+	if m.status == statusOK {
+		s.leaves[q.transfer].given = true // it is there as long as flights wait
+	}
+	s.mu.Unlock()
 	for _, f := range waiting {
-		switch {
-		case s.ending: // Flush finishes it
-		case err != nil:
-			f.entry.Finish(err)
-		default:
-			s.startLocked(f, region)
+		if err != nil {
+			f.err = err
+			s.copied(f)
+		} else {
+			s.launch(f, region)
 		}
 	}
 	return nil
@@ -145,12 +181,12 @@ func (s *session) answered(m message, file *os.File) error {
 // it was let go of.
 func (s *session) adopt(m message, file *os.File) (*regions.Region, error) {
 	if file == nil {
-		s.send(message{kind: withdrawn, memory: m.memory}, false)
+		s.send(message{kind: withdrawn, memory: m.memory})
 		return nil, fmt.Errorf("no descriptor came: %w", memory.ErrNotMemory)
 	}
 	b, err := memory.MapSealed(file, m.bytes)
 	if err != nil {
-		s.send(message{kind: withdrawn, memory: m.memory}, false)
+		s.send(message{kind: withdrawn, memory: m.memory})
 		return nil, err
 	}
 	return regions.New(m.memory, transport.Memory{Bytes: b}), nil
@@ -161,7 +197,7 @@ func (s *session) acknowledged(m message) error {
 	f := s.unacked[m.seq]
 	delete(s.unacked, m.seq)
 	s.mu.Unlock()
-	if f == nil || !s.paid() {
+	if f == nil || !s.paid(acked) {
 		return fmt.Errorf("an ack of batch %d that was not recorded: %w", m.seq, errMessage)
 	}
 	f.entry.Finish(f.err)
@@ -189,8 +225,10 @@ func (s *session) unmap(r *regions.Region) {
 // stop tells the peer when nothing is copied for a transfer any more.
 func (s *session) stop(transfer string) {
 	s.mu.Lock()
-	delete(s.granted, transfer)
+	if l := s.leaves[transfer]; l != nil {
+		l.given = false
+	}
 	s.mu.Unlock()
 	<-s.gate.Shut(transfer) // workers leave after their portion
-	s.send(message{kind: revoked, flow: transport.Flow{Transfer: transfer}}, false)
+	s.send(message{kind: revoked, flow: transport.Flow{Transfer: transfer}})
 }

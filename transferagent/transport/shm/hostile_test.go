@@ -81,7 +81,7 @@ func raw(t *testing.T, m *Mover) *net.UnixConn {
 func greeted(t *testing.T, m *Mover) *net.UnixConn {
 	t.Helper()
 	c := raw(t, m)
-	if err := greet(c, m.address, m.options.keys()); err != nil {
+	if _, err := greet(c, m.address, m.options.keys()); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -186,7 +186,7 @@ func TestFrozenWriter(t *testing.T) {
 	m := newMover(t, shortDir(t), "m", Options{Withdrawal: 100 * time.Millisecond, OnStuck: func(err error) { stuck <- err }})
 	register(t, m, 1, 1000)
 	conn := greeted(t, m)
-	if err := write(conn, message{kind: ask, memory: 1}, nil); err != nil {
+	if err := write(conn, message{kind: ask, memory: 1, flow: transport.Flow{Transfer: "x"}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	got, file, err := read(conn)
@@ -198,6 +198,9 @@ func TestFrozenWriter(t *testing.T) {
 	defer cancel()
 	if err := m.Revoke(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("revoke: %v, want DeadlineExceeded", err)
+	}
+	if err := m.Revoke(t.Context(), "y"); err != nil { // which it has no leave for
+		t.Errorf("revoke of another transfer: %v", err)
 	}
 	m.Unregister(1)
 	select {
@@ -266,9 +269,13 @@ func TestReaderFrozen(t *testing.T) {
 	}()
 	for name, serve := range map[string]func(*net.UnixConn){
 		"no welcome": func(*net.UnixConn) {},
-		"no answer":  func(c *net.UnixConn) { hear(c, message{kind: welcome}, nil) },
+		"no answer":  func(c *net.UnixConn) { hear(c, message{kind: welcome, bytes: int64(time.Second)}, nil) },
+		"no grant": func(c *net.UnixConn) {
+			hear(c, message{kind: welcome, bytes: 1}, nil)
+			hear(c, message{kind: answer, bytes: 1000}, good)
+		},
 		"no ack": func(c *net.UnixConn) {
-			hear(c, message{kind: welcome}, nil)
+			hear(c, message{kind: welcome, bytes: int64(time.Second)}, nil)
 			hear(c, message{kind: answer, bytes: 1000}, good)
 		},
 	} {
@@ -330,12 +337,13 @@ func TestReaderHostile(t *testing.T) {
 		{"unknown", message{kind: answer, status: statusUnknownMemory}, nil, transport.ErrUnknownMemory},
 		{"other memory", message{kind: answer, memory: 5, bytes: 1000}, f, errMessage},
 		{"ack", message{kind: acked, seq: 1}, nil, errMessage},
+		{"grant", message{kind: granted}, nil, errMessage},
 		{"question", message{kind: ask}, nil, errMessage},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := shortDir(t)
 			addr := reader(t, dir, func(conn *net.UnixConn) {
-				hear(conn, message{kind: welcome}, nil)
+				hear(conn, message{kind: welcome, bytes: int64(time.Second)}, nil)
 				hear(conn, c.m, c.f)
 			})
 			m := newMover(t, dir, "m", Options{})
@@ -375,7 +383,7 @@ func TestRegisterRefuses(t *testing.T) {
 }
 
 func TestOptionsRefused(t *testing.T) {
-	for _, o := range []Options{{Workers: -1}, {Workers: 257}, {Queue: maxQueue + 1}, {AckTimeout: -1}} {
+	for _, o := range []Options{{Workers: -1}, {Workers: 257}, {Queue: maxQueue + 1}, {AckTimeout: -1}, {Lease: -1}, {Lease: maxLease + 1}} {
 		if m, err := New(shortDir(t), "m", o); err == nil {
 			m.Close() //nolint:errcheck // it should not be there
 			t.Errorf("%+v was taken", o)

@@ -6,9 +6,19 @@
 // these, and each end keeps its connection, so that the end of a process is
 // seen at once.
 //
-// A process that is stopped in the midst of a copy goes on with it when it is
-// continued. Unregister and Revoke wait for an answer of every writer for that
-// reason; where Unregister has to give up on one, Options.OnStuck tells.
+// A writer copies in portions of at most 1 MiB and looks before each whether it still
+// may: whether memory and transfer are wanted, and whether the lease holds that the
+// reader renews by its answers. When the reader's process has ended or is stopped, the
+// writer pauses within the lease, goes on when it is renewed, and ends with the
+// session. So an engine whose own agent has died knows by Mover.Linger when its blocks
+// are its own again.
+//
+// No lease ends a copy that has begun: a process that is stopped in the midst of a
+// portion goes on with it when it is continued, however much later. Unregister and
+// Revoke therefore wait for the answer or the end of every writer that has the memory
+// or leave for the transfer, never for time; where Unregister has to give up on one,
+// Options.OnStuck tells. Linger is no such wait: for a writer that is stopped just
+// when the reader's agent dies only the end of its process says that all is quiet.
 package shm
 
 import (
@@ -39,6 +49,7 @@ type Options struct {
 	DialTimeout time.Duration // connect and welcome, also the wait for a hello; 5 s
 	AckTimeout  time.Duration // between the answers of a peer that owes some, and for a message to leave; 10 s
 	Withdrawal  time.Duration // for writers to let go of memory that is unregistered; 5 s
+	Lease       time.Duration // for which a writer goes on without an answer from here; 2 s, at most 1 min
 
 	// OnStuck, if set, is called when a writer did not let go of memory in
 	// time: it was cut off, but when its process is only stopped it may still
@@ -65,6 +76,7 @@ func (o Options) withDefaults() Options {
 	o.DialTimeout = cmp.Or(o.DialTimeout, 5*time.Second)
 	o.AckTimeout = cmp.Or(o.AckTimeout, 10*time.Second)
 	o.Withdrawal = cmp.Or(o.Withdrawal, 5*time.Second)
+	o.Lease = cmp.Or(o.Lease, 2*time.Second)
 	if o.OnStuck == nil {
 		o.OnStuck = func(error) {}
 	}
@@ -72,6 +84,9 @@ func (o Options) withDefaults() Options {
 }
 
 func (o Options) validate() error {
+	if o.Lease < 0 || o.Lease > maxLease {
+		return fmt.Errorf("lease is %v, not above 0 and at most %v", o.Lease, maxLease)
+	}
 	return tuning.Check([]tuning.Count{
 		{Name: "workers", Value: o.Workers, Most: 256},
 		{Name: "queue", Value: o.Queue, Most: maxQueue},
@@ -167,7 +182,12 @@ func (m *Mover) Unregister(id transport.MemoryID) {
 	}
 }
 
-// Revoke implements transport.Mover.
+// Linger implements transport.Mover: the lease and Margin.
+func (m *Mover) Linger() time.Duration { return m.options.Lease + Margin }
+
+// Revoke implements transport.Mover. It waits for the writers that have leave for the
+// transfer, for each until it has answered or its process has ended: one that is
+// stopped is waited for until ctx ends.
 func (m *Mover) Revoke(ctx context.Context, transfer string) error {
 	if err := m.gate.Revoke(ctx, transfer); err != nil {
 		return err
@@ -205,7 +225,7 @@ func (m *Mover) Close() error {
 		m.Unregister(id)
 	}
 	for _, in := range m.open.Incoming() {
-		in.conn.Close() //nolint:errcheck // nothing is left to do with it
+		in.abandon()
 	}
 	for _, s := range sessions {
 		<-s.box.Ended()

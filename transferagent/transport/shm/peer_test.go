@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -23,19 +24,31 @@ var whole = transport.Batch{
 	Flow: transport.Flow{Transfer: "flood"}, Source: 1, Target: 1, Copies: []kvlayout.Copy{{Length: child.Size, Count: 1}},
 }
 
-// TestMain: a child with a directory is a reader; with an address after a
-// newline it is a writer that floods memory 1 there, and has started when the
-// first batch is in place.
+// brisk is the lease of the children: one that a test can wait for.
+const brisk = 300 * time.Millisecond
+
+// TestMain: a child with a directory is a reader; with "engine" after a newline its
+// memory is the one that it inherits; with an address after a newline it is a writer
+// that floods memory 1 there, and has started when the first batch is in place; with
+// "once " before the address that batch is the only one.
 func TestMain(m *testing.M) {
 	child.Main(m, func(arg string) (transport.Mover, error) {
 		dir, addr, _ := strings.Cut(arg, "\n")
-		mover, err := shm.New(dir, "child", shm.Options{})
+		name := "reader"
+		if addr != "" && addr != "engine" {
+			name = "writer"
+		}
+		mover, err := shm.New(dir, name, shm.Options{Lease: brisk})
 		if err != nil {
 			return nil, err
+		}
+		if addr == "engine" {
+			return mover, adopt(mover)
 		}
 		if err := provide(mover); err != nil || addr == "" {
 			return mover, err
 		}
+		addr, once := strings.CutPrefix(addr, "once ")
 		to, err := hex.DecodeString(addr)
 		if err != nil {
 			return nil, err
@@ -48,8 +61,8 @@ func TestMain(m *testing.M) {
 		if err := s.Post(context.Background(), whole, func(_ int64, err error) { first <- err }); err != nil {
 			return nil, err
 		}
-		if err := <-first; err != nil {
-			return nil, err
+		if err := <-first; err != nil || once {
+			return mover, err
 		}
 		go flood(context.Background(), s)
 		return mover, nil
@@ -64,6 +77,31 @@ func provide(m *shm.Mover) error {
 	return m.Register(1, transport.Memory{Bytes: b, File: f})
 }
 
+// adopt registers the memory of an engine, which the test is.
+func adopt(m *shm.Mover) error {
+	f := child.Inherited()
+	b, err := memory.MapSealed(f, child.Size)
+	if err != nil {
+		return err
+	}
+	return m.Register(1, transport.Memory{Bytes: b, File: f})
+}
+
+// engineMemory is memory that outlives the agents of a test.
+func engineMemory(t *testing.T) (*os.File, []byte) {
+	t.Helper()
+	f, b, err := memory.CreateSealed("engine", child.Size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(f.Close(), memory.Unmap(b)); err != nil {
+			t.Error(err)
+		}
+	})
+	return f, b
+}
+
 // flood posts until the session ends. It gives how many batches were posted;
 // finished is how many are done.
 func flood(ctx context.Context, s transport.Session) (posted int32, finished *atomic.Int32) {
@@ -72,6 +110,29 @@ func flood(ctx context.Context, s transport.Session) (posted int32, finished *at
 		posted++
 	}
 	return posted, finished
+}
+
+// received is what has come of the flood.
+func received(m *shm.Mover) int64 {
+	n := int64(0)
+	for _, c := range m.Received("flood") {
+		n += c.Bytes
+	}
+	return n
+}
+
+// await polls for a state that has to come.
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(20 * time.Second); !is(); {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("it does not come that %s", what)
+		}
+	}
 }
 
 // TestReaderProcess: a reader that is killed is told as gone at once, one that
@@ -147,9 +208,7 @@ func TestWriterProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 			peer := child.Start(t, dir+"\n"+hex.EncodeToString(m.Address()))
-			if len(m.Received("flood")) == 0 {
-				t.Fatal("the child has not written")
-			}
+			await(t, "the child writes all the time", func() bool { return received(m) >= 3*child.Size })
 			peer.Signal(c.signal)
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	portion = 1 << 20 // bytes between two looks at whether to go on
+	portion = 1 << 20 // bytes between two looks at whether to go on: well below a millisecond
 	pieces  = 4096    // copies in a portion
 	abreast = 8       // batches that are copied in turn, piece by piece
 	look    = 32      // batches of the queue that are considered for that
@@ -48,7 +48,9 @@ type pool struct {
 	mu   sync.Mutex
 	more *sync.Cond
 	// queue holds the flights with bytes left that no worker has taken.
-	queue  []*flight
+	queue []*flight
+	// parked holds those whose session has no lease now.
+	parked []*flight
 	closed bool
 }
 
@@ -83,7 +85,39 @@ func (p *pool) submit(f *flight) {
 func (p *pool) drop(s *session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.queue = slices.DeleteFunc(p.queue, func(f *flight) bool { return f.session == s })
+	theirs := func(f *flight) bool { return f.session == s }
+	p.queue = slices.DeleteFunc(p.queue, theirs)
+	p.parked = slices.DeleteFunc(p.parked, theirs)
+}
+
+// resume queues the flights of a session whose lease was renewed, before others:
+// they are older.
+func (p *pool) resume(s *session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var theirs, others []*flight
+	for _, f := range p.parked {
+		if f.session == s {
+			theirs = append(theirs, f)
+		} else {
+			others = append(others, f)
+		}
+	}
+	if len(theirs) > 0 {
+		p.queue, p.parked = append(theirs, p.queue...), others
+		p.more.Broadcast()
+	}
+}
+
+// park puts aside the flights whose lease has worn off.
+func (p *pool) park() {
+	p.queue = slices.DeleteFunc(p.queue, func(f *flight) bool {
+		holds := f.session.lease.holds()
+		if !holds {
+			p.parked = append(p.parked, f)
+		}
+		return !holds
+	})
 }
 
 func (p *pool) work() {
@@ -116,7 +150,7 @@ func (p *pool) work() {
 func (p *pool) next(jobs []job) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.queue) == 0 {
+	for p.park(); len(p.queue) == 0; p.park() {
 		if p.closed {
 			return 0
 		}
@@ -162,7 +196,9 @@ func (p *pool) copied(j *job, n int64, err error) {
 	p.mu.Lock()
 	if f.err == nil && err != nil {
 		f.err = err
-		p.queue = slices.DeleteFunc(p.queue, func(q *flight) bool { return q == f })
+		same := func(q *flight) bool { return q == f }
+		p.queue = slices.DeleteFunc(p.queue, same)
+		p.parked = slices.DeleteFunc(p.parked, same)
 		f.left = strided.Cut(nil)
 	}
 	f.owed--

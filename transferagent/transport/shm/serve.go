@@ -16,13 +16,20 @@ import (
 	"github.com/pdpool/pdpool/transferagent/transport/internal/challenge"
 )
 
+// maxLeaves is how many transfers a writer may have leave for at a time. One that
+// gives its leaves back has no more than batches.
+const maxLeaves = 4096
+
 // next accepts a connection.
 func (m *Mover) next() (*inbound, error) {
 	conn, err := m.listener.AcceptUnix()
 	if err != nil {
 		return nil, err
 	}
-	return &inbound{mover: m, conn: conn, given: map[transport.MemoryID]struct{}{}, let: map[letGo]chan struct{}{}, gone: make(chan struct{})}, nil
+	return &inbound{
+		mover: m, conn: conn, gone: make(chan struct{}),
+		given: map[transport.MemoryID]struct{}{}, leaves: map[string]struct{}{}, let: map[letGo]chan struct{}{},
+	}, nil
 }
 
 func (in *inbound) serve() {
@@ -46,11 +53,16 @@ type inbound struct {
 	conn  *net.UnixConn
 	gone  chan struct{} // closed when the connection has ended
 
-	// mu orders what is sent: a descriptor is not given after its withdrawal.
-	mu       sync.Mutex
-	welcomed bool
-	given    map[transport.MemoryID]struct{}
-	let      map[letGo]chan struct{} // closed when the peer has let go
+	// sending orders what is sent: a descriptor is not given after its withdrawal.
+	// It is taken before mu, which is never held for long.
+	sending sync.Mutex
+
+	mu        sync.Mutex
+	cut       bool // nothing is said or taken any more
+	abandoned bool // the connection was closed here while the peer had memory
+	given     map[transport.MemoryID]struct{}
+	leaves    map[string]struct{}     // transfers that the peer may be writing for
+	let       map[letGo]chan struct{} // closed when the peer has let go
 }
 
 // letGo is what a peer was told to copy into no more: a memory or a transfer.
@@ -80,21 +92,16 @@ func (in *inbound) welcome() bool {
 		m.drops.Add("hello")
 		return false
 	}
-	answer := message{kind: welcome}
+	answer := message{kind: welcome, bytes: int64(m.options.Lease)}
 	if subtle.ConstantTimeCompare([]byte(msg.flow.Transfer), m.address.token[:]) != 1 {
 		m.drops.Add("stale")
 		answer.status = statusStale
 	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if err := write(in.conn, answer, nil); err != nil {
+	if write(in.conn, answer, nil) != nil || answer.status != statusOK || in.conn.SetDeadline(time.Time{}) != nil {
 		return false
 	}
-	in.welcomed = answer.status == statusOK && in.conn.SetDeadline(time.Time{}) == nil
-	if in.welcomed {
-		m.open.Proved(in)
-	}
-	return in.welcomed
+	m.open.Proved(in)
+	return true
 }
 
 // refuse counts why somebody was not welcomed, unless this end closed the connection.
@@ -110,10 +117,18 @@ func drop(f *os.File) {
 	}
 }
 
+// run takes messages until the peer has closed its end, which is the last that a
+// writer does. One that is cut off is listened to until then: it may be copying.
 func (in *inbound) run() {
 	for {
 		msg, file, err := read(in.conn)
 		drop(file)
+		if err != nil && !errors.Is(err, errMessage) {
+			return
+		}
+		if in.over() {
+			continue
+		}
 		if err == nil {
 			err = in.handle(msg)
 		}
@@ -121,90 +136,163 @@ func (in *inbound) run() {
 			in.mover.drops.Add("message")
 		}
 		if err != nil {
-			return
+			in.cutOff()
 		}
 	}
 }
 
+func (in *inbound) over() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.cut
+}
+
+// cutOff tells the peer that it has to end its session. As long as it has memory of
+// ours only its own end says that it copies no more.
+func (in *inbound) cutOff() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.cut = true
+	if len(in.given) == 0 {
+		in.hangUp()
+		return
+	}
+	in.conn.CloseWrite() //nolint:errcheck // a connection that has ended is seen by run
+}
+
+// abandon closes the connection, though the peer may have memory.
+func (in *inbound) abandon() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.abandoned = len(in.given) > 0
+	in.hangUp()
+}
+
+// handle answers a message.
 func (in *inbound) handle(msg message) error {
+	in.sending.Lock()
+	defer in.sending.Unlock()
 	switch msg.kind {
 	case ask:
-		return in.answer(msg)
+		out, file, err := in.answer(msg)
+		if err != nil {
+			return err
+		}
+		return in.send(out, file)
 	case record:
 		in.mover.received.Add(msg.flow, msg.bytes)
-		in.mu.Lock()
-		defer in.mu.Unlock()
+		if msg.status == last {
+			in.mu.Lock()
+			delete(in.leaves, msg.flow.Transfer)
+			in.mu.Unlock()
+		}
 		return in.send(message{kind: acked, seq: msg.seq}, nil)
+	case renew:
+		return in.send(message{kind: granted}, nil)
 	case withdrawn, revoked:
-		in.mu.Lock()
-		defer in.mu.Unlock()
-		if msg.kind == withdrawn {
-			delete(in.given, msg.memory)
-		}
-		key := letGo{msg.kind, msg.memory, msg.flow.Transfer}
-		if c := in.let[key]; c != nil {
-			delete(in.let, key)
-			close(c)
-		}
+		in.hasLetGo(msg)
 		return nil
 	default:
 		return fmt.Errorf("a writer sent a message of kind %d: %w", msg.kind, errMessage)
 	}
 }
 
-// answer decides whether a peer may write into a memory for a transfer.
-func (in *inbound) answer(msg message) error {
+// answer decides whether a peer may write into a memory for a transfer. It gives
+// the memory's file the first time.
+func (in *inbound) answer(msg message) (message, *os.File, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	out := message{kind: answer, memory: msg.memory, flow: transport.Flow{Transfer: msg.flow.Transfer}}
+	transfer := msg.flow.Transfer
+	out := message{kind: answer, memory: msg.memory, flow: transport.Flow{Transfer: transfer}}
 	region, err := in.mover.memory.Find(msg.memory)
 	switch {
 	case err != nil:
 		out.status = statusUnknownMemory
-		return in.send(out, nil)
-	case in.mover.gate.Revoked(msg.flow.Transfer):
+		return out, nil, nil
+	case in.mover.gate.Revoked(transfer):
 		out.status = statusRevoked
-		return in.send(out, nil)
+		return out, nil, nil
 	}
+	if _, known := in.leaves[transfer]; !known && len(in.leaves) == maxLeaves {
+		return message{}, nil, fmt.Errorf("a writer asks for leave for more than %d transfers: %w", maxLeaves, errMessage)
+	}
+	in.leaves[transfer] = struct{}{}
 	out.bytes = region.Size()
 	if _, given := in.given[msg.memory]; given {
-		return in.send(out, nil)
+		return out, nil, nil
 	}
 	in.given[msg.memory] = struct{}{}
-	return in.send(out, region.Memory.File)
+	return out, region.Memory.File, nil
 }
 
-// send writes a message; mu must be held.
+// hasLetGo takes the answer to a withdrawal or revocation.
+func (in *inbound) hasLetGo(msg message) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if msg.kind == withdrawn {
+		delete(in.given, msg.memory)
+	} else {
+		delete(in.leaves, msg.flow.Transfer)
+	}
+	key := letGo{msg.kind, msg.memory, msg.flow.Transfer}
+	if c := in.let[key]; c != nil {
+		delete(in.let, key)
+		close(c)
+	}
+}
+
+// sendWithin is how long a message may take to leave: a writer reads what it is
+// sent at once, and its socket holds many. One that is stopped must not keep
+// others' revocations waiting.
+const sendWithin = time.Second
+
+// send writes a message; in.sending must be held.
 func (in *inbound) send(msg message, f *os.File) error {
-	if err := in.conn.SetWriteDeadline(time.Now().Add(in.mover.options.AckTimeout)); err != nil {
+	if err := in.conn.SetWriteDeadline(time.Now().Add(sendWithin)); err != nil {
 		return err
 	}
 	return write(in.conn, msg, f)
 }
 
 // tell sends a withdrawal or revocation and gives a channel that is closed when
-// the peer has answered. A peer that cannot be told is cut off.
+// the peer has answered. A peer that cannot be told is cut off. Who has neither the
+// memory nor leave for the transfer is not waited for: it will not be given what was
+// withdrawn, nor let in for what was revoked.
 func (in *inbound) tell(msg message, answer kind) <-chan struct{} {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	key := letGo{answer, msg.memory, msg.flow.Transfer}
-	if c := in.let[key]; c != nil {
+	c, first := in.waitFor(letGo{answer, msg.memory, msg.flow.Transfer})
+	if !first {
 		return c
 	}
-	// Who comes later is not given what was withdrawn, nor let in for what was revoked.
-	if _, given := in.given[msg.memory]; !in.welcomed || msg.kind == withdraw && !given {
-		return closed
-	}
-	c := make(chan struct{})
-	in.let[key] = c
-	if err := in.send(msg, nil); err != nil {
-		in.conn.Close() //nolint:errcheck // run ends with it
+	in.sending.Lock()
+	defer in.sending.Unlock()
+	if !in.over() && in.send(msg, nil) != nil {
+		in.cutOff()
 	}
 	return c
 }
 
+// waitFor gives the channel that is closed when the peer has let go, and whether it
+// has to be told yet.
+func (in *inbound) waitFor(key letGo) (c chan struct{}, first bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if c := in.let[key]; c != nil {
+		return c, false
+	}
+	_, has := in.given[key.memory]
+	if key.answer == revoked {
+		_, has = in.leaves[key.transfer]
+	}
+	if !has {
+		return closed, false
+	}
+	c = make(chan struct{})
+	in.let[key] = c
+	return c, true
+}
+
 // closed stands for a peer that has nothing to let go of.
-var closed = func() <-chan struct{} {
+var closed = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
@@ -221,7 +309,7 @@ func (m *Mover) withdraw(id transport.MemoryID) {
 	}
 	for i, in := range peers {
 		if err := in.await(ctx, waits[i]); err != nil {
-			in.conn.Close() //nolint:errcheck // run ends with it
+			in.cutOff()
 			m.options.OnStuck(fmt.Errorf("a writer did not let go of memory %d within %v: %w",
 				id, m.options.Withdrawal, transport.ErrFrozen))
 		}
@@ -249,6 +337,11 @@ func (in *inbound) await(ctx context.Context, letGo <-chan struct{}) error {
 	case <-letGo:
 		return nil
 	case <-in.gone:
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		if in.abandoned {
+			return fmt.Errorf("the writer was abandoned before it let go: %w", transport.ErrClosed)
+		}
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

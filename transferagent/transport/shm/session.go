@@ -17,29 +17,39 @@ import (
 	"github.com/pdpool/pdpool/transferagent/transport/internal/regions"
 )
 
-// maxGranted is how many transfers a session remembers that it may write. It
-// asks again for what it has forgotten.
-const maxGranted = 4096
-
 // session is the writer's end: it maps memory of the peer and copies into it.
 type session struct {
 	mover   *Mover
 	peer    string // socket name
 	conn    *net.UnixConn
 	box     *outbox.Box
+	lease   lease
 	gate    regions.Gate   // what the peer has revoked
 	copying sync.WaitGroup // portions that a worker has
-	reading chan struct{}  // closed when receive has ended
+	talking sync.WaitGroup // receive and keep
 
 	sending sync.Mutex // one message at a time
 
 	mu      sync.Mutex
 	ending  bool
 	targets map[transport.MemoryID]*regions.Region // mapped
-	granted map[string]struct{}                    // transfers that the peer lets in
+	leaves  map[string]*leave                      // of transfers with flights
 	asked   map[question][]*flight                 // flights that wait for an answer
 	unacked map[uint64]*flight                     // recorded
-	owed    int                                    // answers and acks
+	sent    []debt                                 // answers that are due, in order
+}
+
+// debt is an answer that the peer owes.
+type debt struct {
+	answer kind
+	since  time.Time // when the question was sent
+}
+
+// leave is to write for a transfer. It is given back with the last flight, so that
+// the peer knows whom a revocation has to wait for.
+type leave struct {
+	given   bool
+	flights int // neither failed nor recorded
 }
 
 // question is what an ask is about.
@@ -50,18 +60,25 @@ type question struct {
 
 var _ transport.Session = (*session)(nil)
 
-func newSession(m *Mover, peer string, conn *net.UnixConn) *session {
-	return &session{
-		mover: m, peer: peer, conn: conn, box: outbox.New(m.options.Queue), reading: make(chan struct{}),
+// newSession takes over a connection that was welcomed with a lease of so many nanoseconds.
+func newSession(m *Mover, peer string, conn *net.UnixConn, lease int64) (*session, error) {
+	s := &session{
+		mover: m, peer: peer, conn: conn,
 		targets: map[transport.MemoryID]*regions.Region{},
-		granted: map[string]struct{}{},
+		leaves:  map[string]*leave{},
 		asked:   map[question][]*flight{},
 		unacked: map[uint64]*flight{},
 	}
+	if err := s.lease.set(lease); err != nil {
+		return nil, err
+	}
+	s.box = outbox.New(m.options.Queue)
+	return s, nil
 }
 
 func (s *session) start() {
-	go s.receive()
+	s.talking.Go(s.receive)
+	s.talking.Go(s.keep)
 	go s.supervise()
 }
 
@@ -124,7 +141,7 @@ func (s *session) supervise() {
 	s.mover.pool.drop(s)
 	s.copying.Wait()
 	s.conn.CloseRead() //nolint:errcheck // it ends receive; Close would as well
-	<-s.reading
+	s.talking.Wait()
 	for _, r := range s.targets {
 		s.unmap(r)
 	}
@@ -133,13 +150,20 @@ func (s *session) supervise() {
 	s.mover.open.Forget(s)
 }
 
-// send writes a message; a failure ends the session. owing tells that the peer
-// has to answer it.
-func (s *session) send(m message, owing bool) {
+// answers are what has to come back for a message.
+var answers = map[kind]kind{ask: answer, record: acked, renew: granted}
+
+// send writes a message; a failure ends the session.
+func (s *session) send(m message) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	if owing {
-		s.owe()
+	s.write(m)
+}
+
+// write is send; s.sending is held.
+func (s *session) write(m message) {
+	if a, owing := answers[m.kind]; owing {
+		s.owe(a)
 	}
 	err := s.conn.SetWriteDeadline(time.Now().Add(s.mover.options.AckTimeout))
 	if err == nil {
@@ -150,30 +174,34 @@ func (s *session) send(m message, owing bool) {
 	}
 }
 
-// owe starts the clock of an answer, unless it runs already.
-func (s *session) owe() {
+// owe starts the clock of an answer, unless it runs already. s.sending is held, so
+// that answers come in the order of what is noted here.
+func (s *session) owe(k kind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.owed++; s.owed == 1 {
+	if s.sent = append(s.sent, debt{k, time.Now()}); len(s.sent) == 1 {
 		s.clock()
 	}
 }
 
-// paid stops the clock of an answer; the next one's runs from now.
-func (s *session) paid() bool {
+// paid takes an answer: it stops its clock, the next one's runs from now, and renews
+// the lease. It reports false when another one was due, or none.
+func (s *session) paid(k kind) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.owed == 0 {
+	if len(s.sent) == 0 || s.sent[0].answer != k {
 		return false
 	}
-	s.owed--
+	s.lease.renew(s.sent[0].since)
+	s.sent = s.sent[1:]
 	s.clock()
+	s.mover.pool.resume(s)
 	return true
 }
 
 func (s *session) clock() {
 	var t time.Time
-	if s.owed > 0 {
+	if len(s.sent) > 0 {
 		t = time.Now().Add(s.mover.options.AckTimeout)
 	}
 	s.conn.SetReadDeadline(t) //nolint:errcheck // a closed connection fails the read

@@ -18,28 +18,32 @@ import (
 //	magic "PDS" and the version (a byte), u8 kind, u8 status, u16 length of name, u32 memory, u32 zero,
 //	u64 sequence, u64 bytes, 4 * i32 writer dp, tp, reader dp, tp, name
 //
-// The writer dials. It says hello and is welcomed. It asks before it writes into
-// a memory for a transfer, and is answered, the first time with the memory's
-// descriptor. It records each batch that it has copied, and the reader acks.
-// The reader withdraws memory and revokes transfers; the writer answers that
-// when it copies there no more.
+// The writer dials. It says hello and is welcomed. It asks for leave before it
+// writes into a memory for a transfer, and is answered, the first time with the
+// memory's descriptor. It records each batch that it has copied, and the reader
+// acks; with the last that it has for now of a transfer it gives the leave back.
+// Each answer lets it copy for the length of the lease, counted from when it sent
+// what is answered; it has that renewed while it copies. The reader withdraws memory
+// and revokes transfers; the writer answers that when it copies there no more.
 type kind uint8
 
 const (
 	hello     kind = iota + 1 // name: token
-	welcome                   // status
+	welcome                   // status, bytes: nanoseconds of a lease
 	ask                       // memory, name: transfer
 	answer                    // memory, name, status, bytes: size; with a descriptor or without
-	record                    // sequence, memory, bytes, ranks, name: transfer
+	record                    // sequence, memory, bytes, ranks, name: transfer, status: last or not
 	acked                     // sequence
 	withdraw                  // memory
 	withdrawn                 // memory
 	revoke                    // name: transfer
-	revoked                   // name
+	revoked                   // name; also unasked, when leave is given back without a record
+	renew                     // nothing
+	granted                   // nothing
 )
 
 const (
-	version    = 1
+	version    = 2
 	fixedSize  = 48
 	packetSize = fixedSize + transport.MaxTransferName
 	tokenSize  = 16
@@ -66,6 +70,9 @@ const (
 	statusRevoked
 	statusStale
 )
+
+// last is the status of a record that gives the leave of its transfer back.
+const last status = 1
 
 // err is nil for statusOK.
 func (s status) err() error {
@@ -116,7 +123,7 @@ func parse(b []byte) (message, error) {
 		seq: binary.BigEndian.Uint64(b[16:]), bytes: int64(binary.BigEndian.Uint64(b[24:])),
 		flow: transport.Flow{Transfer: string(b[fixedSize:]), Writer: rank(32), Reader: rank(40)},
 	}
-	if m.kind < hello || m.kind > revoked || m.bytes < 0 {
+	if m.kind < hello || m.kind > granted || m.bytes < 0 {
 		return message{}, fmt.Errorf("message of kind %d with %d bytes: %w", m.kind, m.bytes, errMessage)
 	}
 	return m, nil

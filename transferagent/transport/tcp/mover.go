@@ -137,6 +137,10 @@ func (m *Mover) Revoke(ctx context.Context, transfer string) error {
 	return m.gate.Revoke(ctx, transfer)
 }
 
+// Linger implements transport.Mover: what peers send is placed by this process alone,
+// and with its end the kernel throws away what it has not taken.
+func (m *Mover) Linger() time.Duration { return 0 }
+
 // Address implements transport.Mover: the port and this incarnation's token.
 func (m *Mover) Address() []byte { return m.address.bytes() }
 

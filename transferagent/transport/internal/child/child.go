@@ -49,8 +49,14 @@ type Process struct {
 	Address []byte
 }
 
-// Start runs a child until the test ends.
-func Start(t *testing.T, arg string) *Process {
+// inherited is the first descriptor that Start hands to a child.
+const inherited = 3
+
+// Inherited is the file that Start was given, in the child. It is there once.
+func Inherited() *os.File { return os.NewFile(inherited, "inherited") }
+
+// Start runs a child until the test ends. files are handed to it.
+func Start(t *testing.T, arg string, files ...*os.File) *Process {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -59,6 +65,7 @@ func Start(t *testing.T, arg string) *Process {
 	c := exec.CommandContext(t.Context(), exe)
 	c.Env = append(os.Environ(), variable+"="+arg)
 	c.Stderr = os.Stderr
+	c.ExtraFiles = files
 	stdin, err := c.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
