@@ -89,9 +89,9 @@ func (a *Agent) bind(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("agent port %d: %w", o.Config.Ports.Agent, err)
 	}
-	a.web = newCapped(l, httpConns, httpHostConns, func() { m.drop("http", "too-many") })
+	a.web = newCapped(l, httpConns, httpHostConns, func() { m.drop(portHTTP, "too-many") })
 	a.closing = append(a.closing, ignoreClosed(a.web.Close))
-	a.http = newServer(h, m, time.Duration(o.Config.Timeouts.Drain)*time.Second)
+	a.http = newServer(h, m, newGate(&o.Config, m), time.Duration(o.Config.Timeouts.Drain)*time.Second)
 	a.http.ErrorLog = slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug)
 	a.serving = append(a.serving, service{"http", a.serveHTTP})
 	return nil

@@ -28,12 +28,13 @@ type limits struct {
 	send      time.Duration // one notification
 	revoke    time.Duration // one attempt
 	retry     time.Duration
+	turn      time.Duration // of the loop, before it counts as stuck
 }
 
 func defaultLimits(own netip.Addr) limits {
 	return limits{
 		own: own.Unmap(), peers: 1024, peerQueue: 4096, orders: 1 << 16, dials: 64,
-		dial: 10 * time.Second, send: 10 * time.Second, revoke: 10 * time.Second, retry: time.Second,
+		dial: 10 * time.Second, send: 10 * time.Second, revoke: 10 * time.Second, retry: time.Second, turn: 15 * time.Second,
 	}
 }
 
@@ -105,7 +106,7 @@ func newLoop(o Options, m *metrics, mover transport.Mover, name string, keys *ke
 			DPStart: c.DPStart, Layout: c.Layout, Block: c.Block, KVType: c.KVType, Model: c.Model,
 			Mover: name, Address: mover.Address(),
 		},
-		inbox: make(chan turn, inboxTurns), ended: make(chan struct{}),
+		inbox: make(chan turn, inboxTurns), ended: make(chan struct{}), born: time.Now(),
 		peers: map[session.Peer]*peer{}, posted: map[session.CopyID]time.Time{},
 		door: door{want: want, slots: map[session.Conn]*slot{}},
 	}
@@ -171,6 +172,9 @@ type coreHealth struct {
 
 // alive implements health.
 func (h *coreHealth) alive() error {
+	if err := h.loop.stuck(); err != nil {
+		return err
+	}
 	st, err := os.Stat(h.socket)
 	if err != nil {
 		return fmt.Errorf("KV socket: %w", err)
@@ -192,7 +196,8 @@ func (h *coreHealth) ready(context.Context) error {
 	return h.alive()
 }
 
-// drain implements health. What the engine has taken on is still served.
+// drain implements health: it waits for the transfers that the agent knows, whose
+// blocks it holds or fills. New ones are refused.
 func (h *coreHealth) drain(ctx context.Context) error {
 	h.loop.draining.Store(true)
 	var idle <-chan struct{}

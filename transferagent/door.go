@@ -206,8 +206,9 @@ func (l *loop) complete() {
 }
 
 // fromEngine takes a message for the machine.
-func (l *loop) fromEngine(s *slot, m kvproto.Message) {
+func (l *loop) fromEngine(ctx context.Context, s *slot, m kvproto.Message) {
 	switch {
+	case l.turnDown(ctx, s, m):
 	case s.admitted:
 		l.raise(session.EngineMessage{Conn: s.who, Message: m})
 	case len(s.early) < maxEarly:

@@ -277,39 +277,6 @@ func TestBadMemoryIsRefusedInPlainWords(t *testing.T) {
 	}
 }
 
-func TestDrainWaitsForLiveTransfers(t *testing.T) {
-	p := startPair(t, "mem", latent, plain, dealt)
-	r := p.prompt("tx-live", 1, 40)
-	p.start(t, r)
-	pod := p.prefill.pod
-	eventually(t, func() error {
-		if _, body := pod.get("/debug/transfers"); !strings.Contains(body, r.id) {
-			return fmt.Errorf("live transfers: %s", body)
-		}
-		return nil
-	})
-	answered := make(chan int, 1)
-	go func() {
-		status, _ := pod.get("/drain")
-		answered <- status
-	}()
-	pod.await("/readyz", http.StatusServiceUnavailable)
-	select {
-	case status := <-answered:
-		t.Fatalf("drain answers %d with a live transfer", status)
-	default:
-	}
-	p.fill(t, r)
-	p.finish(t, r)
-	p.check(t, r)
-	if status := <-answered; status != http.StatusOK {
-		t.Fatalf("drain answers %d", status)
-	}
-	if status, _ := pod.get("/readyz"); status != http.StatusServiceUnavailable {
-		t.Fatalf("ready after drain: %d", status)
-	}
-}
-
 // A refusal names what it refuses, on both sides, live or ended: the engine has to
 // know that no other answer comes. The transfer that has the id goes on.
 func TestRefusalsNameTheirTransfer(t *testing.T) {

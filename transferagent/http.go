@@ -50,7 +50,7 @@ type receivedFlow struct {
 }
 
 // newServer makes the HTTP server of the agent; the caller serves and ends it.
-func newServer(h health, m *metrics, drainWithin time.Duration) *http.Server {
+func newServer(h health, m *metrics, g gate, drainWithin time.Duration) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answerProbe(w, h.alive()) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
@@ -60,8 +60,8 @@ func newServer(h health, m *metrics, drainWithin time.Duration) *http.Server {
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Timeout: httpReadWithin}))
 	mux.HandleFunc("GET /transfers/{id}", func(w http.ResponseWriter, r *http.Request) { serveTransfer(w, r, h) })
-	mux.HandleFunc("GET /debug/transfers", func(w http.ResponseWriter, r *http.Request) { serveTransfers(w, r, h) })
-	drain := func(w http.ResponseWriter, r *http.Request) { serveDrain(w, r, h, drainWithin) }
+	mux.HandleFunc("GET /debug/transfers", g.debug(func(w http.ResponseWriter, r *http.Request) { serveTransfers(w, r, h) }))
+	drain := g.drains(func(w http.ResponseWriter, r *http.Request) { serveDrain(w, r, h, drainWithin) })
 	mux.HandleFunc("GET /drain", drain)
 	mux.HandleFunc("POST /drain", drain)
 	return &http.Server{
@@ -119,7 +119,7 @@ func serveDrain(w http.ResponseWriter, r *http.Request, h health, within time.Du
 		return
 	}
 	if err := h.drain(ctx); err != nil {
-		answer(w, http.StatusGatewayTimeout, problem{fmt.Sprintf("transfers are still live: %v", err)})
+		answer(w, http.StatusGatewayTimeout, problem{fmt.Sprintf("not everything has ended: %v", err)})
 		return
 	}
 	answer(w, http.StatusOK, struct {

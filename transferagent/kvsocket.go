@@ -117,7 +117,7 @@ func (k *kvSocket) serve(ctx context.Context) error {
 				k.handle(ctx, conn)
 			})
 		default:
-			k.metrics.drop("kv", "too-many")
+			k.metrics.drop(portKV, "too-many")
 			conn.Close() //nolint:errcheck // nothing was said on it
 		}
 	}
@@ -215,7 +215,7 @@ func (k *kvSocket) attach(ctx context.Context, s *slot) error {
 func (k *kvSocket) turnAway(conn *net.UnixConn, c *kvconn.Conn, err error) {
 	var r *refusal
 	if !errors.As(err, &r) {
-		k.metrics.drop("kv", reasonOf(err))
+		k.metrics.drop(portKV, reasonOf(err))
 		k.log.Warn("KV socket: connection without a hello", "error", err)
 		return
 	}

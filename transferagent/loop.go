@@ -3,6 +3,7 @@ package transferagent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -41,6 +42,8 @@ type loop struct {
 	strangers noisy
 
 	draining atomic.Bool
+	born     time.Time
+	busy     atomic.Int64 // nanoseconds since born at which the current turn began, 0 between turns
 
 	inbox chan turn
 	ended chan struct{} // closed when no turn runs any more
@@ -120,17 +123,30 @@ func (l *loop) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case t := <-l.inbox:
+			l.busy.Store(max(1, int64(time.Since(l.born))))
 			t(ctx)
 		case <-timer.C:
+			l.busy.Store(max(1, int64(time.Since(l.born))))
 			l.raise(session.Tick{})
 		}
 		l.settle(ctx)
+		l.busy.Store(0)
 	}
 	close(l.ended)
 	for _, p := range l.peers {
 		p.close()
 	}
 	l.group.Wait()
+}
+
+// stuck says since when the loop has been in one turn, if that is too long: nothing
+// that a turn does may wait.
+func (l *loop) stuck() error {
+	since := l.busy.Load()
+	if took := time.Since(l.born) - time.Duration(since); since > 0 && took > l.limits.turn {
+		return fmt.Errorf("the agent's loop has been busy with one event for %v", took.Round(time.Second))
+	}
+	return nil
 }
 
 // raise queues an event for the machine; it is stepped before the turn's end.

@@ -19,6 +19,8 @@ const (
 	portNotify    = "notify"
 	portPing      = "ping"
 	portData      = "data"
+	portHTTP      = "http"
+	portKV        = "kv"
 )
 
 // Bounds of what the control ports take.
@@ -74,7 +76,11 @@ func (l *loop) takeNotify(p *zmtp.Peer, frames [][]byte) {
 	if _, hello := m.(*moriio.Hello); hello {
 		return
 	}
-	l.through(func(context.Context) { l.raise(session.PeerMessage{Message: m}) })
+	l.through(func(ctx context.Context) {
+		if !l.turnAway(ctx, m) {
+			l.raise(session.PeerMessage{Message: m})
+		}
+	})
 }
 
 // proved checks the proof of a notification.

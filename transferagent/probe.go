@@ -22,9 +22,6 @@ const (
 	engineAddress = "127.0.0.1"
 )
 
-// errDraining is why a draining agent is not ready.
-var errDraining = errors.New("the pod is draining")
-
 // watch looks at the engine until ctx ends.
 func (r *registrar) watch(ctx context.Context) error {
 	client := &http.Client{Timeout: probeWithin, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -90,14 +87,31 @@ func (r *registrar) fetch(ctx context.Context, client *http.Client, path string)
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, errors.Join(fmt.Errorf("%s answers %s", path, resp.Status), resp.Body.Close())
+		return nil, errors.Join(&statusError{path, resp.StatusCode}, resp.Body.Close())
 	}
 	return resp, nil
 }
 
+// statusError is the engine's answer that is no page.
+type statusError struct {
+	path string
+	code int
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("%s answers %d %s", e.path, e.code, http.StatusText(e.code))
+}
+
+// absent says that the engine has no such page and will have none. Other errors may pass.
+func absent(err error) bool {
+	e, ok := errors.AsType[*statusError](err)
+	return ok && (e.code == http.StatusNotFound || e.code == http.StatusMethodNotAllowed || e.code == http.StatusNotImplemented)
+}
+
 // drain implements health: routers are told, then the engine's own count of
-// requests has to reach zero. Only an engine that refuses the connection is gone and
-// has none; one that is slow, or answers something else, is asked again.
+// requests has to reach zero. An engine that refuses the connection is gone and has
+// none, and without a page of numbers there is nothing to wait for; one that is slow,
+// or answers something else, is asked again.
 func (r *registrar) drain(ctx context.Context) error {
 	if r.draining.CompareAndSwap(false, true) {
 		r.turn()
@@ -106,6 +120,9 @@ func (r *registrar) drain(ctx context.Context) error {
 	for {
 		n, err := r.requests(ctx, client)
 		switch {
+		case absent(err):
+			r.log.Info("the engine does not tell its requests, draining waits for none", "error", err)
+			return nil
 		case errors.Is(err, unix.ECONNREFUSED), err == nil && n == 0:
 			return nil
 		case ctx.Err() != nil && err != nil:

@@ -27,6 +27,7 @@ type stock struct {
 	healthy   atomic.Bool
 	running   atomic.Int32
 	busy      atomic.Bool // its metrics are not to be had
+	silent    atomic.Bool // it has none
 	scraped   atomic.Int32
 	listeners map[int]net.Listener
 	pings     *zmtp.Dealer
@@ -68,6 +69,10 @@ func startStock(t *testing.T, cfg agentconfig.Config) *stock {
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		e.scraped.Add(1)
+		if e.silent.Load() {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
 		if e.busy.Load() {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return

@@ -46,7 +46,7 @@ func (r *reader) read(ctx context.Context) error {
 			err = r.take(m, file)
 		}
 		if wrong := (*kvproto.Error)(nil); errors.As(err, &wrong) {
-			r.k.metrics.drop("kv", wrong.Reason())
+			r.k.metrics.drop(portKV, wrong.Reason())
 			err = refusef(ruleMessage, "%v", wrong)
 		}
 		var why *refusal
@@ -98,7 +98,7 @@ func (r *reader) take(m kvproto.Message, file *os.File) error {
 // pass hands a message to the machine.
 func (r *reader) pass(m kvproto.Message) error {
 	l, s := r.k.loop, r.s
-	if !l.through(func(context.Context) { l.fromEngine(s, m) }) {
+	if !l.through(func(ctx context.Context) { l.fromEngine(ctx, s, m) }) {
 		return errEnded
 	}
 	return nil
