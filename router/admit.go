@@ -1,175 +1,207 @@
 package router
 
 import (
-	"errors"
+	"container/list"
+	"context"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"strings"
+	"strconv"
 	"sync"
 	"time"
+
+	"github.com/pdpool/pdpool/kvlayout"
 )
 
-// readsPerWork is how many requests may be read for each that may be in work, half of
-// them from one host: bodies may take their time to come, and those that do must
-// leave room for others.
-const readsPerWork = 4
+// Limits that refuse requests, as their metric tells them.
+const (
+	limitBody         = "body-bytes"
+	limitBodyTime     = "body-time"
+	limitBuffered     = "buffered-bytes"
+	limitHostBuffered = "host-buffered-bytes"
+	limitReaders      = "readers"
+	limitHostReaders  = "host-readers"
+	limitQueue        = "queue-length"
+	limitQueueTime    = "queue-time"
+	limitFields       = "fields"
+	limitDepth        = "depth"
+	limitID           = "request-id-bytes"
+	limitAge          = "age"
+)
 
-// readers counts requests whose bodies are being read.
-type readers struct {
-	mu     sync.Mutex
-	all    int
-	byHost map[string]int
+// AgeHeader lets a client give up on its request earlier than the router would: a
+// number of seconds.
+const AgeHeader = "X-PDPool-Timeout"
+
+// age is how old a request may become.
+func (s *Server) age(h http.Header) (time.Duration, *failure) {
+	text := h.Get(AgeHeader)
+	if text == "" {
+		return s.Request, nil
+	}
+	seconds, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(seconds > 0) {
+		return 0, refused(codeBadValue, AgeHeader, fmt.Sprintf("%s is %.32q, not a number of seconds more than 0", AgeHeader, text))
+	}
+	if seconds >= s.Request.Seconds() {
+		return s.Request, nil
+	}
+	return time.Duration(seconds * float64(time.Second)), nil
 }
 
-// enter counts a request of a host in; false when most are being read, or half of
-// that from this host.
-func (r *readers) enter(host string, most int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.all >= most || r.byHost[host] >= most/2 {
+// gate lets so many requests into work at once and keeps some waiting, first come
+// first served.
+type gate struct {
+	mu      sync.Mutex
+	inWork  int
+	waiting list.List // of chan struct{}, which is closed when it is their turn
+}
+
+// enter lets a request in, or gives it a place in the queue, or neither where the
+// queue is full.
+func (g *gate) enter(most, queue int) (place *list.Element, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.inWork < most && g.waiting.Len() == 0:
+		g.inWork++
+		return nil, true
+	case g.waiting.Len() >= queue:
+		return nil, false
+	}
+	return g.waiting.PushBack(make(chan struct{})), true
+}
+
+// leave gives a place to who waits for longest.
+func (g *gate) leave(most int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inWork--
+	for g.inWork < most {
+		first := g.waiting.Front()
+		if first == nil {
+			return
+		}
+		g.waiting.Remove(first)
+		close(first.Value.(chan struct{}))
+		g.inWork++
+	}
+}
+
+// quit gives up a place in the queue; false when it has become one in work meanwhile.
+func (g *gate) quit(place *list.Element) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-place.Value.(chan struct{}):
 		return false
+	default:
 	}
-	if r.byHost == nil {
-		r.byHost = map[string]int{}
-	}
-	r.all++
-	r.byHost[host]++
+	g.waiting.Remove(place)
 	return true
 }
 
-func (r *readers) leave(host string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all--
-	if r.byHost[host]--; r.byHost[host] == 0 {
-		delete(r.byHost, host)
-	}
+// full says that a request would find no place.
+func (g *gate) full(most, queue int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.waiting.Len() >= queue && (g.inWork >= most || g.waiting.Len() > 0)
 }
 
-// read takes a request's body. It needs no place among the requests in work: who
-// sends slowly keeps nobody from work.
-func (s *Server) read(w http.ResponseWriter, r *http.Request) (*body, *failure) {
-	if s.inflight.Load() >= int64(s.MaxInflight) {
-		return nil, tooMany() // nothing of it is worth reading
-	}
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		host = r.RemoteAddr
-	}
-	if !s.readers.enter(host, readsPerWork*s.MaxInflight) {
-		return nil, unavailable(codeBusy, "the router reads as many requests as it may", 1)
-	}
-	defer s.readers.leave(host)
-	return s.readBody(w, r)
+// count is the number of requests in work and of those that wait.
+func (g *gate) count() (inWork, waiting int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.inWork, g.waiting.Len()
 }
 
-// tooMany refuses a request since others are in work.
-func tooMany() *failure {
-	return unavailable(codeBusy, "the router has as many requests in work as it may", 1)
+// mostInWork is how many requests may be in work: as many as all decode ranks take
+// where that is known, since more would wait in the engines, where prefill's blocks
+// wait with them.
+func (s *Server) mostInWork() int {
+	if s.MaxPerRank == 0 {
+		return s.MaxInflight
+	}
+	if ranks := s.Registry.current.Load().decodes; ranks > 0 {
+		return min(s.MaxInflight, ranks*s.MaxPerRank)
+	}
+	return s.MaxInflight
 }
 
-// firstRead is what is allocated for a body before a byte of it has come.
-const firstRead = 16 << 10
-
-// body is a request's body in memory, counted against the server's bound.
-type body struct {
-	text string
-	held int64
-	free func(int64)
+// enter waits until the request may be in work.
+func (s *Server) enter(ctx context.Context, until time.Time) *failure {
+	place, ok := s.gate.enter(s.mostInWork(), s.MaxQueue)
+	switch {
+	case !ok:
+		return s.tooMany(limitQueue)
+	case place == nil:
+		return nil
+	}
+	began := time.Now()
+	wait := time.NewTimer(min(s.Queue, until.Sub(began)))
+	defer wait.Stop()
+	var f *failure
+	select {
+	case <-place.Value.(chan struct{}):
+	case <-wait.C:
+		f = s.tooMany(limitQueueTime)
+	case <-ctx.Done():
+		f = gone()
+	}
+	s.metrics.queued.Observe(time.Since(began).Seconds())
+	if f != nil && !s.gate.quit(place) {
+		s.leave()
+	}
+	return f
 }
 
-// release gives the memory back. The text may be used on: the collector frees it.
-func (b *body) release() {
-	if b.free != nil {
-		b.free(b.held)
+func (s *Server) leave() { s.gate.leave(s.mostInWork()) }
+
+// tooMany refuses a request since others take all that there is.
+func (s *Server) tooMany(limit string) *failure {
+	text := map[string]string{
+		limitBuffered:     "the bodies of the requests in work take all the memory that they may",
+		limitHostBuffered: "the bodies from this host take all the memory that those of one host may",
+		limitReaders:      "the router reads as many requests as it may",
+		limitHostReaders:  "the router reads as many requests from this host as it may",
+		limitQueue:        "the router has as many requests in work and waiting as it may",
+		limitQueueTime:    "no place among the requests in work came free within " + s.Queue.String(),
+	}[limit]
+	f := unavailable(codeBusy, text, 1)
+	f.limit = limit
+	if limit == limitHostBuffered || limit == limitHostReaders {
+		f.status, f.code = http.StatusTooManyRequests, codeShare
 	}
+	return f
 }
 
-// readBody reads the whole body of a request, not more than the bounds allow.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*body, *failure) {
-	tooLarge := &failure{
-		status: http.StatusRequestEntityTooLarge, code: codeTooLarge,
-		text: fmt.Sprintf("the body is larger than %d bytes, which is this router's limit", s.MaxBody),
+// serves returns what can be chosen for a model, or why nothing can.
+func (s *Server) serves(model string) (*table, *failure) {
+	t, refusal := s.Registry.current.Load().table(model)
+	switch {
+	case refusal == nil:
+		return t, nil
+	case refusal.Rule == RuleNoModel:
+		return nil, noModel(refusal)
 	}
-	if r.ContentLength > s.MaxBody {
-		return nil, tooLarge
-	}
-	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return nil, &failure{status: http.StatusUnsupportedMediaType, code: codeBadValue, text: fmt.Sprintf("Content-Encoding %.32q is not taken; send the body as it is", coding)}
-	}
-	deadline := http.NewResponseController(w)
-	// Only a writer that wraps another has none; then the request's age bounds it.
-	_ = deadline.SetReadDeadline(time.Now().Add(s.Body))
-	b := &body{free: func(n int64) { s.buffered.Add(-n) }}
-	text, f := s.readText(b, r, tooLarge)
-	if f != nil {
-		b.release()
-		return nil, f
-	}
-	// A read deadline that is left would look as if the client had gone.
-	_ = deadline.SetReadDeadline(time.Time{})
-	b.text = text
-	return b, nil
-}
-
-func (s *Server) readText(b *body, r *http.Request, tooLarge *failure) (string, *failure) {
-	var text strings.Builder
-	chunk := buffers.take()
-	defer buffers.give(chunk)
-	if r.ContentLength > 0 {
-		text.Grow(int(min(r.ContentLength, firstRead)))
-	}
-	for {
-		n, err := r.Body.Read(*chunk)
-		if int64(text.Len()+n) > s.MaxBody {
-			return "", tooLarge
-		}
-		b.held += int64(n)
-		if s.buffered.Add(int64(n)) > s.MaxBuffered {
-			return "", unavailable(codeBusy, "the bodies of the requests in work take all the memory that they may", 1)
-		}
-		text.Write((*chunk)[:n])
-		switch {
-		case errors.Is(err, io.EOF):
-			return text.String(), nil
-		case err != nil:
-			return "", refused(codeBadValue, "", "the body ended before its length or did not come in time")
-		}
-		if text.Len() == text.Cap() && r.ContentLength > 0 {
-			// The client has sent as much as was allocated: it may have as much again.
-			text.Grow(int(min(r.ContentLength-int64(text.Len()), int64(text.Len()))))
-		}
-	}
-}
-
-// enter counts a request in; false when there are too many.
-func (s *Server) enter() bool {
-	if s.inflight.Add(1) > int64(s.MaxInflight) {
-		s.inflight.Add(-1)
-		return false
-	}
-	s.metrics.inflight.Inc()
-	return true
-}
-
-func (s *Server) leave() {
-	s.inflight.Add(-1)
-	s.metrics.inflight.Dec()
+	return nil, unavailable(refusal.Rule, refusal.Text, 2)
 }
 
 // choose takes a pair for a model.
 func (s *Server) choose(model string) (pair, *failure) {
-	t, refusal := s.Registry.current.Load().table(model)
-	switch {
-	case refusal != nil && refusal.Rule == RuleNoModel:
-		return pair{}, noModel(refusal)
-	case refusal != nil:
-		return pair{}, unavailable(refusal.Rule, refusal.Text, 2)
+	t, f := s.serves(model)
+	if f != nil {
+		return pair{}, f
 	}
-	now := time.Now().UnixNano()
-	p := t.prefills[s.policies.prefill.Choose(choice{t.prefills, now}, s.Random)]
-	partners := t.partners[p.instance]
-	return pair{p, partners[s.policies.decode.Choose(choice{partners, now}, s.Random)]}, nil
+	p := s.pick(kvlayout.Prefill, t.prefills, nil)
+	return pair{p, s.pick(kvlayout.Decode, t.partners[p.instance], nil)}, nil
+}
+
+// pick chooses one of the slots of a role.
+func (s *Server) pick(role kvlayout.Role, slots []*slot, wary []*Instance) *slot {
+	c := choice{slots: slots, now: time.Now().UnixNano(), wary: wary}
+	chosen := s.policies.prefill
+	if role == kvlayout.Decode {
+		chosen, c.most = s.policies.decode, int64(s.MaxPerRank)
+	}
+	return slots[chosen.Choose(c, s.Random)]
 }

@@ -34,6 +34,11 @@ type document struct {
 	fields []field // of equal keys only the last, which is the one that engines take
 }
 
+// limitError says that a body is JSON of a shape that is not taken.
+type limitError struct{ limit, text string }
+
+func (e *limitError) Error() string { return e.text }
+
 // cut reads a body. The error tells a client what is wrong with it.
 func cut(text string) (document, error) {
 	s := scanner{text: text}
@@ -196,7 +201,7 @@ func (s *scanner) scan() error {
 			end := stringEnd(s.text, i)
 			if s.depth == 1 && !s.inside {
 				if len(s.found) == maxFields {
-					return fmt.Errorf("the body has more than %d fields", maxFields)
+					return &limitError{limitFields, fmt.Sprintf("the body has more than %d fields", maxFields)}
 				}
 				s.inside = true
 				s.found = append(s.found, field{whole: span{from: i}})
@@ -215,7 +220,7 @@ func (s *scanner) scan() error {
 				s.object = s.text[i] == '{'
 			}
 			if s.depth++; s.depth > maxDepth {
-				return fmt.Errorf("the body is nested more than %d deep", maxDepth)
+				return &limitError{limitDepth, fmt.Sprintf("the body is nested more than %d deep", maxDepth)}
 			}
 		case '}', ']':
 			s.end(i)

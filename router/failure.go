@@ -16,7 +16,9 @@ const (
 	codeUnsupported  = "unsupported_parameter"
 	codeReserved     = "reserved_parameter"
 	codeTooLarge     = "request_too_large"
+	codeBodyLate     = "body-deadline"
 	codeBusy         = "overloaded"
+	codeShare        = "client-share" // one client's host has all that one may have
 	codeNotFound     = "not_found"
 	codeUnreachable  = "leg-unreachable" // no connection to the engine
 	codeLost         = "leg-lost"        // the connection ended before the answer did
@@ -34,7 +36,10 @@ type failure struct {
 	text   string // one sentence, without addresses
 	param  string // the field of the request that is wrong
 	retry  string // Retry-After
-	told   bool   // code and text are what the engine says of the transfer
+	limit  string // of the router that refuses the request, for its metric
+	told   bool   // code and text are what the engine says of the transfer, or nobody knows more
+	engine int    // status of the engine's answer, if there was one
+	sent   bool   // the engine has told the client
 	// asIs is an engine's own answer that the client gets instead of all this.
 	asIs *verbatim
 	// outcome is the label of the leg's metric.
@@ -63,7 +68,10 @@ func unavailable(code, text string, seconds int) *failure {
 // errorBody is an error in OpenAI's form.
 func (f *failure) errorBody() []byte {
 	kind := "server_error"
-	if f.status < http.StatusInternalServerError {
+	switch {
+	case f.status == http.StatusTooManyRequests:
+		kind = "rate_limit_error"
+	case f.status < http.StatusInternalServerError:
 		kind = "invalid_request_error"
 	}
 	var param *string

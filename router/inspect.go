@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -35,7 +36,7 @@ func inspect(endpoint, id, text string) (*request, *failure) {
 	}
 	d, err := cut(text)
 	if err != nil {
-		return nil, refused(codeBadJSON, "", err.Error())
+		return nil, badJSON(err)
 	}
 	model := d.field("model")
 	if model.Type != gjson.String || model.Str == "" {
@@ -53,10 +54,21 @@ func inspect(endpoint, id, text string) (*request, *failure) {
 	}, nil
 }
 
+// badJSON refuses a body that cut does not take.
+func badJSON(err error) *failure {
+	f := refused(codeBadJSON, "", err.Error())
+	if l, ok := errors.AsType[*limitError](err); ok {
+		f.limit = l.limit
+	}
+	return f
+}
+
 // checkID refuses an id that an engine would take for the router's.
 func checkID(id string) *failure {
 	if len(id) > maxID {
-		return refused(codeBadValue, "X-Request-Id", fmt.Sprintf("X-Request-Id has %d bytes, the limit is %d", len(id), maxID))
+		f := refused(codeBadValue, "X-Request-Id", fmt.Sprintf("X-Request-Id has %d bytes, the limit is %d", len(id), maxID))
+		f.limit = limitID
+		return f
 	}
 	if forged(id) {
 		return refused(codeReserved, "X-Request-Id", "X-Request-Id holds marks of peer addresses, which only the router may set")

@@ -159,17 +159,17 @@ func TestTooLarge(t *testing.T) {
 	if response.StatusCode != 413 {
 		t.Errorf("chunked: status %d", response.StatusCode)
 	}
-	r.buffered.Store(1499)
+	r.readers.bytes = 1499
 	if a := r.post(t, completions, simple); a.status != 503 || a.code(t) != codeBusy || a.header.Get("Retry-After") == "" {
 		t.Errorf("memory taken: status %d, %s", a.status, a.body)
 	}
-	if n := r.buffered.Load(); n != 1499 {
+	if n := r.readers.held(); n != 1499 {
 		t.Errorf("%d bytes are held", n)
 	}
 }
 
 func TestTooMany(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.MaxInflight = 1 })
+	r := newRig(t, func(o *Options) { o.MaxInflight, o.MaxQueue = 1, 0 })
 	release := make(chan struct{})
 	for _, e := range []*engine{r.prefill, r.decode} {
 		e.does(func(w http.ResponseWriter, _ *http.Request) { <-release; reply200(w) })
@@ -220,10 +220,10 @@ func TestSlowBodiesTakeNoPlace(t *testing.T) {
 	}
 	begin()
 	eventually(t, "one more is read", reading(most/2))
-	if a := r.post(t, completions, simple); a.status != 503 || a.code(t) != codeBusy || a.header.Get("Retry-After") == "" {
+	if a := r.post(t, completions, simple); a.status != 429 || a.code(t) != codeShare || a.header.Get("Retry-After") == "" {
 		t.Errorf("too many of one host: status %d, %s", a.status, a.body)
 	}
-	if !r.readers.enter("another", most) {
+	if limit := r.readers.enter("another", most); limit != "" {
 		t.Error("a host is kept out by another")
 	}
 	r.readers.leave("another")
@@ -248,11 +248,11 @@ func TestClientThatSendsNoBody(t *testing.T) {
 	response, err := r.http.Client().Do(q)
 	if err == nil {
 		_ = response.Body.Close()
-		if response.StatusCode != 400 {
+		if response.StatusCode != http.StatusRequestTimeout {
 			t.Errorf("status %d", response.StatusCode)
 		}
 	}
-	if n := r.buffered.Load(); n != 0 {
+	if n := r.readers.held(); n != 0 {
 		t.Errorf("%d bytes are held", n)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/moriio"
+	"github.com/pdpool/pdpool/router/policy"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -42,7 +43,7 @@ func shapes() map[string]pair {
 		p.Layout, d.Layout = prefill, decode
 		p.Pods = pods("10.0.0.", 20000, p.Layout.Defaulted().DPLocal, podsP)
 		d.Pods = pods("fd00::", 20064, d.Layout.Defaulted().DPLocal, podsD)
-		loadOf := func(*Pod, int) *load { return new(load) }
+		loadOf := func(*Pod, int) *load { return &load{vitals: new(vitals)} }
 		return pair{p.clone().slots(loadOf)[rankP], d.clone().slots(loadOf)[rankD]}
 	}
 	tp4 := kvlayout.Layout{TP: 4}
@@ -132,7 +133,7 @@ func TestRequestIDWithoutTheClients(t *testing.T) {
 }
 
 func TestAddressesAreConcealed(t *testing.T) {
-	p := shapes()["agent-tp4"]
+	m := NewServer(Options{Registry: NewRegistry(), Policy: func() policy.Policy { return policy.LeastLoaded{} }}).masker(shapes()["agent-tp4"])
 	for in, want := range map[string]string{
 		"dial tcp 10.0.0.1:20000: refused":          "dial tcp the prefill pod: refused",
 		"dial tcp [fd00::1]:20064: refused":         "dial tcp the decode pod: refused",
@@ -141,7 +142,10 @@ func TestAddressesAreConcealed(t *testing.T) {
 		"from 192.168.7.9:1234 and [2001:db8::5]":   "from an address and an address",
 		"at 2001:db8:0:1:2:3:4:5 and 2001:db8:1::7": "at an address and an address",
 		"layer 3 row 17: 128 of 256 bytes":          "layer 3 row 17: 128 of 256 bytes",
-		"rule at 12:30:45":                          "rule at an address",
+		"rule at 12:30:45":                          "rule at 12:30:45",
+		"a std::vector of 1.2.3":                    "a std::vector of 1.2.3",
+		"fd00::7, ::1 and fe80::1%eth0. End":        "an address, an address and an address. End",
+		"kv@10.9.8.7:1/x_10.9.8.6":                  "kv@an address/x_an address",
 		"tp 4, dcp 4: interleave 64":                "tp 4, dcp 4: interleave 64",
 		"engine of pool-20000-0 is full":            "engine of the prefill pod is full",
 		"bad \xff byte":                             "bad ? byte",
@@ -153,21 +157,24 @@ func TestAddressesAreConcealed(t *testing.T) {
 		"dial unix prefill.sock: refused (/run/x.sock)":           "dial unix a socket: refused (a socket)",
 		"unix time 17 of the socket":                              "unix time 17 of the socket",
 	} {
-		if got := conceal(in, p); got != want {
+		if got := m.conceal(in); got != want {
 			t.Errorf("%q became %q, not %q", in, got, want)
 		}
 	}
 	for in, want := range map[string]string{
 		`{"message":"dial unix \/run\/kv.sock: refused"}`:     `{"message":"dial a socket: refused"}`,
-		`{"message":"dial\n/run/kv.sock: \"/run/kv.sock\""}`:  `{"message":"a socket: \"a socket\""}`,
-		`{"message":"a\u000aunix /run/kv","path":"kv.sock"}`:  `{"message":"a\u000aa socket","path":"a socket"}`,
+		`{"message":"dial\n/run/kv.sock: \"/run/kv.sock\""}`:  `{"message":"dial\na socket: \"a socket\""}`,
+		`{"message":"a\u000aunix /run/kv","path":"kv.sock"}`:  `{"message":"a\na socket","path":"a socket"}`,
+		`{"message":"to\n10.9.8.7:1\u0022","n":10.25}`:        `{"message":"to\nan address\"","n":10.25}`,
+		`{"message":"to\u0031\u0030.9.8.7"}`:                  `{"message":"toan address"}`,
+		`{"message":"caf\u00e9"}`:                             `{"message":"caf\u00e9"}`,
 		`{"message":"\\/run/kv.sock","path":"ipc://\/tmp/x"}`: `{"message":"a socket","path":"a socket"}`,
 	} {
-		if got := masked(in, p); got != want || !json.Valid([]byte(got)) {
+		if got := m.body(in); got != want || !json.Valid([]byte(got)) {
 			t.Errorf("%s became %s, not %s", in, got, want)
 		}
 	}
-	if got := conceal(strings.Repeat("é", 1000), p); len(got) > maxReasonText+3 {
+	if got := m.conceal(strings.Repeat("é", 1000)); len(got) > maxReasonText+3 {
 		t.Errorf("%d bytes", len(got))
 	}
 }

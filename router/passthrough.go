@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/tidwall/gjson"
 )
@@ -49,8 +50,8 @@ func (s *Server) serveTokenize(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer body.release()
-	if !s.enter() {
-		s.refuse(w, r.URL.Path, tooMany())
+	if f := s.enter(r.Context(), time.Now().Add(s.Request)); f != nil {
+		s.refuse(w, r.URL.Path, f)
 		return
 	}
 	defer s.leave()
@@ -64,7 +65,7 @@ func (s *Server) serveTokenize(w http.ResponseWriter, r *http.Request) {
 func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, text string) *failure {
 	d, err := cut(text)
 	if err != nil {
-		return refused(codeBadJSON, "", err.Error())
+		return badJSON(err)
 	}
 	name := d.field("model")
 	if name.Exists() && name.Type != gjson.String {
@@ -99,7 +100,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, text string) *
 		if err != nil {
 			return &failure{status: http.StatusBadGateway, code: codeLost, text: "the prefill engine's answer broke off"}
 		}
-		return &failure{asIs: &verbatim{answer.StatusCode, answer.Header, []byte(masked(string(told), p))}, status: answer.StatusCode}
+		return &failure{asIs: &verbatim{answer.StatusCode, answer.Header, []byte(s.masker(p).body(string(told)))}, status: answer.StatusCode}
 	}
 	passHeader(w.Header(), answer.Header)
 	if answer.ContentLength >= 0 {

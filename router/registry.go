@@ -16,6 +16,7 @@ type Registry struct {
 	mu      sync.Mutex
 	sources []*Source
 	loads   map[rankKey]*load
+	vitals  map[string]*vitals // by address
 }
 
 // rankKey names a rank across snapshots. A pod that comes back under the address of
@@ -83,19 +84,23 @@ func (r *Registry) Waiting() []string {
 
 // rebuild makes the snapshot anew. The caller holds mu.
 func (r *Registry) rebuild() {
-	loads := map[rankKey]*load{}
+	loads, seen := map[rankKey]*load{}, map[string]*vitals{}
 	loadOf := func(pod *Pod, rank int) *load {
 		key := rankKey{pod.address(), rank}
-		if loads[key] == nil {
-			loads[key] = r.loads[key]
+		if seen[key.address] == nil {
+			if seen[key.address] = r.vitals[key.address]; seen[key.address] == nil {
+				seen[key.address] = new(vitals)
+			}
 		}
 		if loads[key] == nil {
-			loads[key] = new(load)
+			if loads[key] = r.loads[key]; loads[key] == nil {
+				loads[key] = &load{vitals: seen[key.address]}
+			}
 		}
 		return loads[key]
 	}
 	s := newSnapshot(r.merge(), loadOf, &r.verdicts)
-	r.loads = loads
+	r.loads, r.vitals = loads, seen
 	r.current.Store(s)
 }
 

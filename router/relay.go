@@ -31,52 +31,64 @@ func (p *pool) give(b *[]byte) { p.Put(b) }
 
 // relay passes decode's answer to the client byte for byte, but for the id that
 // stock engines repeat and for addresses in what is an error in spite of its status.
-func (x *exchange) relay(o *opened) string {
-	x.metrics.firstByte.WithLabelValues(x.request.endpoint).Observe(time.Since(x.began).Seconds())
+func (a *attempt) relay(o *opened) string {
+	a.metrics.firstByte.WithLabelValues(a.request.endpoint).Observe(time.Since(a.began).Seconds())
+	defer a.finish(&a.decode)
 	defer o.close()
-	x.streaming.Store(true)
-	select {
-	case <-x.prefill.done:
-		if x.prefill.failed != nil {
-			x.count(&x.decode, &failure{outcome: outcomeCancelled})
-			return x.fail(x.prefill.failed)
-		}
-	default:
-		defer x.endPrefill()
-	}
-	passHeader(x.w.Header(), o.answer.Header)
-	x.request.stream = eventStream(o.answer.Header)
-	names := x.renaming()
-	o.first = names.pass(o.first)
+	defer a.endPrefill()
+	passHeader(a.w.Header(), o.answer.Header)
+	a.request.stream = eventStream(o.answer.Header)
+	through := a.passing()
+	o.first = through.pass(o.first)
 	switch {
 	case o.whole:
-		o.first = append(o.first, names.rest()...)
+		o.first = append(o.first, through.rest()...)
 		if isError(o.first) {
-			o.first = []byte(masked(string(o.first), x.pair))
+			o.first = []byte(a.masker(a.pair).body(string(o.first)))
 		}
-		x.w.Header().Set("Content-Length", strconv.Itoa(len(o.first)))
-	case o.answer.ContentLength >= 0 && names == nil:
-		x.w.Header().Set("Content-Length", strconv.FormatInt(o.answer.ContentLength, 10))
+		a.w.Header().Set("Content-Length", strconv.Itoa(len(o.first)))
+	case o.answer.ContentLength >= 0 && through == (passing{}):
+		a.w.Header().Set("Content-Length", strconv.FormatInt(o.answer.ContentLength, 10))
 	}
-	x.w.WriteHeader(o.answer.StatusCode)
-	x.sent = true
-	f := x.pass(o, names)
+	a.w.WriteHeader(o.answer.StatusCode)
+	a.sent = true
+	f := a.pass(o, through)
 	switch {
 	case f == nil:
-		x.count(&x.decode, nil)
+		a.count(&a.decode, nil)
 		return strconv.Itoa(o.answer.StatusCode)
 	case f.leg == kvlayout.Prefill || f.code == codeClientGone:
-		x.count(&x.decode, &failure{outcome: outcomeCancelled})
+		a.count(&a.decode, &failure{outcome: outcomeCancelled})
 	default:
-		x.count(&x.decode, f)
+		a.count(&a.decode, f)
 	}
-	return x.fail(f)
+	return a.fail(f)
 }
 
+// passing is what is done to an answer on its way.
+type passing struct {
+	events *events
+	names  *renaming
+}
+
+func (a *attempt) passing() passing {
+	p := passing{names: a.renaming()}
+	if a.request.stream {
+		p.events = &events{mask: func(text string) string { return a.masker(a.pair).event(text) }}
+	}
+	return p
+}
+
+// pass returns what can be sent on of all that came.
+func (p passing) pass(b []byte) []byte { return p.names.pass(p.events.pass(b)) }
+
+// rest is what was held when nothing more came. Of a stream it is no whole event.
+func (p passing) rest() []byte { return p.names.rest() }
+
 // pass copies the stream until its end.
-func (x *exchange) pass(o *opened, names *renaming) *failure {
-	out := newFlow(x.w, x.Idle)
-	out.flush = x.request.stream
+func (a *attempt) pass(o *opened, through passing) *failure {
+	out := newFlow(a.w, a.Idle)
+	out.flush = a.request.stream
 	defer out.end()
 	if err := out.write(o.first); err != nil {
 		return gone()
@@ -84,11 +96,11 @@ func (x *exchange) pass(o *opened, names *renaming) *failure {
 	if o.whole {
 		return nil
 	}
-	unwatch := context.AfterFunc(x.client.Context(), func() { x.decode.cancel(errClientGone) })
+	unwatch := context.AfterFunc(a.client.Context(), func() { a.decode.cancel(errClientGone) })
 	defer unwatch()
-	idle := newExpiry(x.Idle, x.decode.cancel, &failure{
+	idle := newExpiry(a.Idle, a.decode.cancel, &failure{
 		leg: kvlayout.Decode, status: http.StatusGatewayTimeout, code: codeSilent, outcome: outcomeSilent,
-		text: "nothing came for " + x.Idle.String() + " in mid stream",
+		text: "nothing came for " + a.Idle.String() + " in mid stream",
 	})
 	defer idle.stop()
 	buffer := buffers.take()
@@ -97,68 +109,67 @@ func (x *exchange) pass(o *opened, names *renaming) *failure {
 		n, err := o.answer.Body.Read(*buffer)
 		if n > 0 {
 			idle.putOff()
-			if out.write(names.pass((*buffer)[:n])) != nil {
+			if out.write(through.pass((*buffer)[:n])) != nil {
 				return gone()
 			}
 		}
-		if err != nil && out.write(names.rest()) != nil {
+		if err != nil && out.write(through.rest()) != nil {
 			return gone()
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil
+			return a.ended(through.events)
 		case err != nil:
-			x.request.cutEvent = out.inEvent()
-			return x.broken(err)
+			a.request.cutEvent = out.inEvent()
+			return a.broken(err)
 		}
 	}
 }
 
-// endPrefill lets a prefill leg that goes on after decode's whole answer do so for a
-// moment: it tells nothing new.
-func (x *exchange) endPrefill() {
-	select {
-	case <-x.prefill.done:
-		return
+// ended says whether a stream that has come to its end was whole.
+func (a *attempt) ended(e *events) *failure {
+	f := &failure{leg: kvlayout.Decode, status: http.StatusBadGateway, code: codeLost, outcome: outcomeLost, text: "the stream ended before it was done"}
+	switch {
+	case e == nil || e.done && !e.failed:
+		return nil
+	case e.failed:
+		f.code, f.outcome, f.text, f.sent = codeFailed, outcomeFailed, "the engine tells an error in the stream", true
 	default:
+		a.suspect(a.decode.slot, codeLost, holdFailed)
+		a.request.cutEvent = e.part
 	}
-	x.legs.Go(func() {
-		grace := time.NewTimer(prefillGrace)
-		defer grace.Stop()
-		select {
-		case <-x.prefill.done:
-		case <-grace.C:
-			x.prefill.cancel(errAnswered)
-		}
-	})
+	return f
 }
 
 func gone() *failure { return &failure{code: codeClientGone, text: errClientGone.Error()} }
 
 // broken says why the stream ended before its end.
-func (x *exchange) broken(err error) *failure {
-	why := context.Cause(x.decode.ctx)
+func (a *attempt) broken(err error) *failure {
+	why := context.Cause(a.decode.ctx)
 	var f *failure
 	switch {
 	case errors.As(why, &f):
+		if f.code == codeSilent && f.leg == kvlayout.Decode {
+			a.suspect(a.decode.slot, codeSilent, holdSilent)
+		}
 		return f
 	case errors.Is(why, errClientGone):
 		return gone()
 	}
-	return x.legError(&x.decode, err)
+	return a.legError(&a.decode, err)
 }
 
 // breakStream tells the client of a stream that no more comes. There is no [DONE].
-func (x *exchange) breakStream(f *failure) {
-	if !x.request.stream {
+func (a *attempt) breakStream(f *failure) {
+	if !a.request.stream || f.sent {
 		return
 	}
 	event := append([]byte("data: "), f.errorBody()...)
 	event = append(event, "\n\n"...)
-	if x.request.cutEvent {
+	if a.request.cutEvent {
 		event = append([]byte("\n\n"), event...)
 	}
-	out := newFlow(x.w, x.Idle)
+	out := newFlow(a.w, a.Idle)
 	out.flush = true
 	defer out.end()
 	_ = out.write(event) // the client may have gone

@@ -15,13 +15,13 @@ type renaming struct {
 
 // renaming is for answers of stock engines: their id repeats X-Request-Id, in which
 // the addresses of both pods are. The id has no character that JSON would escape.
-func (x *exchange) renaming() *renaming {
-	if x.pair.mover() != kvlayout.MoverEngine {
+func (a *attempt) renaming() *renaming {
+	if a.pair.mover() != kvlayout.MoverEngine {
 		return nil
 	}
 	return &renaming{
-		from: []byte(x.pair.requestID(x.request.id, x.transfer)),
-		to:   []byte(publicID(x.request.id, x.transfer)),
+		from: []byte(a.pair.requestID(a.request.id, a.transfer)),
+		to:   []byte(publicID(a.request.id, a.transfer)),
 	}
 }
 

@@ -94,6 +94,7 @@ func (i *Instance) routable() bool { return i.Ready && !i.Draining }
 // slot is one data parallel rank of an instance: what a leg is sent to.
 type slot struct {
 	*load
+	kin      []*vitals // of all pods of the instance that are sent legs
 	instance *Instance
 	pod      *Pod
 	rank     int // global
@@ -105,15 +106,23 @@ type slot struct {
 func (i *Instance) slots(loadOf func(pod *Pod, rank int) *load) []*slot {
 	taken := map[int]bool{}
 	var out []*slot
+	var kin []*vitals
 	for p := range i.Pods {
 		pod := &i.Pods[p]
 		for local := range i.Layout.DPLocal {
 			rank := pod.DPStart + local
 			if rank < i.Layout.DP && !taken[rank] {
 				taken[rank] = true
-				out = append(out, &slot{loadOf(pod, rank), i, pod, rank, local})
+				s := &slot{load: loadOf(pod, rank), instance: i, pod: pod, rank: rank, local: local}
+				if n := len(out); n == 0 || out[n-1].pod != pod {
+					kin = append(kin, s.vitals)
+				}
+				out = append(out, s)
 			}
 		}
+	}
+	for _, s := range out {
+		s.kin = kin
 	}
 	return out
 }

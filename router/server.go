@@ -27,11 +27,14 @@ type Options struct {
 
 	MaxBody     int64 // bytes of one request's body
 	MaxBuffered int64 // bytes of the bodies of all requests that are not answered
-	MaxInflight int   // requests that are read and not answered
+	MaxInflight int   // requests in work: that were sent to a pair and are not answered
+	MaxPerRank  int   // of those with one decode rank; 0: any number
+	MaxQueue    int   // requests that wait to be in work
 
 	Dial    time.Duration // to connect to an engine
 	Body    time.Duration // for a client to send its body
-	Answer  time.Duration // to the first byte of a streamed answer
+	Queue   time.Duration // to wait to be in work
+	Answer  time.Duration // to prefill's answer, and to the first event of a streamed one
 	Idle    time.Duration // without a byte in a streamed answer, or without the client taking one
 	Request time.Duration // for all of a request
 }
@@ -39,8 +42,8 @@ type Options struct {
 // Defaults are the limits of a Server that is told none.
 func Defaults() Options {
 	return Options{
-		MaxBody: 32 << 20, MaxBuffered: 512 << 20, MaxInflight: 1024,
-		Dial: 3 * time.Second, Body: time.Minute, Answer: 5 * time.Minute, Idle: 2 * time.Minute, Request: 10 * time.Minute,
+		MaxBody: 32 << 20, MaxBuffered: 512 << 20, MaxInflight: 1024, MaxQueue: 1024,
+		Dial: 3 * time.Second, Body: time.Minute, Queue: 10 * time.Second, Answer: 5 * time.Minute, Idle: 2 * time.Minute, Request: 10 * time.Minute,
 	}
 }
 
@@ -54,8 +57,7 @@ type Server struct {
 	policies  struct{ prefill, decode policy.Policy }
 
 	readers   readers
-	inflight  atomic.Int64
-	buffered  atomic.Int64
+	gate      gate
 	lingering atomic.Int64
 	ending    atomic.Bool
 
@@ -70,7 +72,8 @@ var errShutdown = errors.New("the router is shutting down")
 
 // NewServer makes a server that takes its instances from o.Registry.
 func NewServer(o Options) *Server {
-	s := &Server{Options: o, log: o.Log, metrics: newMetrics(o.Registry), transport: newTransport(o.Dial), started: time.Now()}
+	s := &Server{Options: o, log: o.Log, transport: newTransport(o.Dial), started: time.Now()}
+	s.metrics = newMetrics(s)
 	s.policies.prefill, s.policies.decode = o.Policy(), o.Policy()
 	s.last, s.end = context.WithCancelCause(context.Background())
 	return s

@@ -10,6 +10,8 @@ import (
 // snapshot is what is known at one time. It never changes.
 type snapshot struct {
 	instances []*Instance
+	engines   []*slot           // the first rank of each pod that is sent legs
+	decodes   int               // ranks of decode instances
 	models    []string          // that clients may name, sorted
 	tables    map[string]*table // by model; "" is for models that nobody has named
 	open      bool              // an instance that names no model takes all
@@ -37,6 +39,14 @@ func newSnapshot(instances []*Instance, loadOf func(*Pod, int) *load, v *verdict
 	for _, i := range instances {
 		if i.routable() {
 			slots[i] = i.slots(loadOf)
+			if i.Role == kvlayout.Decode {
+				s.decodes += len(slots[i])
+			}
+			for n, of := range slots[i] {
+				if n == 0 || slots[i][n-1].pod != of.pod {
+					s.engines = append(s.engines, of)
+				}
+			}
 		}
 	}
 	for _, model := range append([]string{""}, s.models...) {
@@ -120,6 +130,18 @@ func (s *snapshot) count(role kvlayout.Role) (n int) {
 		if i.Role == role && i.routable() {
 			n++
 		}
+	}
+	return n
+}
+
+// avoided is the number of instances of a role that are passed over at a time.
+func (s *snapshot) avoided(role kvlayout.Role, now int64) (n int) {
+	var last *Instance
+	for _, of := range s.engines {
+		if of.instance != last && of.instance.Role == role && of.avoided(now) {
+			n++
+		}
+		last = of.instance
 	}
 	return n
 }

@@ -63,7 +63,10 @@ func TestClientThatTakesNothing(t *testing.T) {
 			e.does(func(w http.ResponseWriter, _ *http.Request) { c.does(w) })
 			stuck(t, r.Handler(), c.path, simple)
 			next(t, "the request", e.calls)
-			eventually(t, "the place is free again", func() bool { return r.inflight.Load() == 0 && e.running.Load() == 0 })
+			eventually(t, "the place is free again", func() bool {
+				inWork, _ := r.gate.count()
+				return inWork == 0 && e.running.Load() == 0
+			})
 		})
 	}
 }

@@ -80,12 +80,15 @@ func parse(args []string, out, errOut io.Writer) (o options, done bool, err erro
 	fs.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "lowest level that is logged: debug, info, warn or error")
 	fs.Int64Var(&o.limits.MaxBody, "max-body", o.limits.MaxBody, "bytes of a request's body; larger ones get 413")
 	fs.Int64Var(&o.limits.MaxBuffered, "max-buffered", o.limits.MaxBuffered, "bytes of the bodies of all requests in work; beyond, requests get 503")
-	fs.IntVar(&o.limits.MaxInflight, "max-inflight", o.limits.MaxInflight, "requests in work; beyond, requests get 503")
+	fs.IntVar(&o.limits.MaxInflight, "max-inflight", o.limits.MaxInflight, "requests in work; more wait in the queue")
+	fs.IntVar(&o.limits.MaxPerRank, "max-per-rank", o.limits.MaxPerRank, "requests in work for each decode rank, what an engine runs at once; more wait in the queue; 0: any number")
+	fs.IntVar(&o.limits.MaxQueue, "max-queue", o.limits.MaxQueue, "requests that wait to be in work; beyond, requests get 503")
+	fs.DurationVar(&o.limits.Queue, "queue-timeout", o.limits.Queue, "time that a request may wait to be in work")
 	fs.DurationVar(&o.limits.Dial, "dial-timeout", o.limits.Dial, "time to connect to an engine")
 	fs.DurationVar(&o.limits.Body, "body-timeout", o.limits.Body, "time for a client to send its body")
-	fs.DurationVar(&o.limits.Answer, "answer-timeout", o.limits.Answer, "time until a streamed answer begins")
+	fs.DurationVar(&o.limits.Answer, "answer-timeout", o.limits.Answer, "time until prefill has answered, and until a streamed answer begins")
 	fs.DurationVar(&o.limits.Idle, "idle-timeout", o.limits.Idle, "longest pause in an answer that has begun")
-	fs.DurationVar(&o.limits.Request, "request-timeout", o.limits.Request, "time for all of a request")
+	fs.DurationVar(&o.limits.Request, "request-timeout", o.limits.Request, "time for all of a request with all its attempts; a client may ask for less by "+router.AgeHeader)
 	fs.DurationVar(&o.linger, "shutdown-delay", 5*time.Second, "time in which requests are still taken after the signal to end")
 	fs.DurationVar(&o.drain, "drain-timeout", 100*time.Second, "time that requests in work then have to end")
 	show := fs.Bool("version", false, "print the version and exit")
@@ -143,6 +146,9 @@ func (o *options) sources(rest []string) (errs []error) {
 // bounds checks the limits.
 func (o *options) bounds() (errs []error) {
 	l := &o.limits
+	if l.MaxPerRank < 0 || l.MaxQueue < 0 {
+		errs = append(errs, fmt.Errorf("--max-per-rank %d and --max-queue %d must not be negative", l.MaxPerRank, l.MaxQueue))
+	}
 	if l.MaxBody < 1 || l.MaxBuffered < l.MaxBody || l.MaxInflight < 1 {
 		errs = append(errs, fmt.Errorf("--max-body %d and --max-inflight %d must be at least 1, --max-buffered %d at least --max-body",
 			l.MaxBody, l.MaxInflight, l.MaxBuffered))
@@ -150,7 +156,7 @@ func (o *options) bounds() (errs []error) {
 	for _, d := range []struct {
 		name  string
 		value time.Duration
-	}{{"dial", l.Dial}, {"body", l.Body}, {"answer", l.Answer}, {"idle", l.Idle}, {"request", l.Request}, {"drain", o.drain}} {
+	}{{"dial", l.Dial}, {"body", l.Body}, {"queue", l.Queue}, {"answer", l.Answer}, {"idle", l.Idle}, {"request", l.Request}, {"drain", o.drain}} {
 		if d.value <= 0 {
 			errs = append(errs, fmt.Errorf("--%s-timeout %s must be more than 0", d.name, d.value))
 		}

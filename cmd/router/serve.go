@@ -96,6 +96,7 @@ func (s *servers) close() {
 // openSources adds the sources, the most trusted first.
 func (s *servers) openSources(ctx context.Context, registry *router.Registry) error {
 	o := s.o
+	s.sources = append(s.sources, service{"probes", s.router.Probe})
 	if o.static != "" {
 		instances, err := static.Read(o.static)
 		if err != nil {

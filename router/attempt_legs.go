@@ -30,41 +30,41 @@ type opened struct {
 }
 
 // runPrefill sends the prefill leg and reads its answer, which is thrown away.
-func (x *exchange) runPrefill(r *http.Request) {
-	l := &x.prefill
+func (a *attempt) runPrefill(r *http.Request) {
+	l := &a.prefill
 	began := time.Now()
-	l.failed = x.prefillOnce(r)
-	x.count(l, l.failed)
+	l.failed = a.prefillOnce(r)
+	a.count(l, l.failed)
 	if l.failed == nil {
-		x.metrics.prefill.Observe(time.Since(began).Seconds())
+		a.metrics.prefill.Observe(time.Since(began).Seconds())
 	}
 	close(l.done)
 	// Who waits for decode's answer sees done; who passes it on is ended this way.
-	if l.failed != nil && l.failed.outcome != outcomeCancelled && x.streaming.Load() {
-		x.decode.cancel(l.failed)
+	if l.failed != nil && l.failed.outcome != outcomeCancelled && a.streaming.Load() {
+		a.decode.cancel(l.failed)
 	}
-	x.finish(l)
+	a.finish(l)
 }
 
-func (x *exchange) prefillOnce(r *http.Request) *failure {
-	l := &x.prefill
-	answer, err := x.transport.RoundTrip(r)
+func (a *attempt) prefillOnce(r *http.Request) *failure {
+	l := &a.prefill
+	answer, err := a.transport.RoundTrip(r)
 	if err != nil {
-		return x.legError(l, err)
+		return a.legError(l, err)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
-		return x.engineError(l, answer)
+		return a.engineError(l, answer)
 	}
 	head, err := io.ReadAll(io.LimitReader(answer.Body, maxWhole))
 	if err == nil {
 		_, err = io.Copy(io.Discard, answer.Body)
 	}
 	if err != nil {
-		return x.legError(l, err)
+		return a.legError(l, err)
 	}
 	if text, bad := saysError(head); bad {
-		return &failure{leg: l.role, status: http.StatusBadGateway, code: codeFailed, text: conceal(text, x.pair), outcome: outcomeFailed}
+		return &failure{leg: l.role, status: http.StatusBadGateway, code: codeFailed, text: a.masker(a.pair).conceal(text), outcome: outcomeFailed}
 	}
 	return nil
 }
@@ -101,58 +101,89 @@ func messageOf(body []byte) string {
 
 // openDecode sends the decode leg and reads the beginning of its answer: that the
 // answer has begun says that the rows have come.
-func (x *exchange) openDecode(r *http.Request) {
-	o := x.decodeOnce(r)
+func (a *attempt) openDecode(r *http.Request) {
+	o := a.decodeOnce(r)
 	if o.failed != nil {
-		x.count(&x.decode, o.failed)
+		a.count(&a.decode, o.failed)
 	}
 	select {
-	case x.opened <- o:
+	case a.opened <- o:
 		return
-	case <-x.left:
+	case <-a.left:
 	}
 	if o.failed == nil {
-		x.count(&x.decode, &failure{outcome: outcomeCancelled})
+		a.count(&a.decode, &failure{outcome: outcomeCancelled})
 	}
-	x.decode.cancel(errAnswered)
+	a.decode.cancel(errAnswered)
 	o.close()
-	x.finish(&x.decode)
+	a.finish(&a.decode)
 }
 
-func (x *exchange) decodeOnce(r *http.Request) *opened {
-	l := &x.decode
-	answer, err := x.transport.RoundTrip(r) //nolint:bodyclose // opened.close does
+func (a *attempt) decodeOnce(r *http.Request) *opened {
+	l := &a.decode
+	answer, err := a.transport.RoundTrip(r) //nolint:bodyclose // opened.close does
 	if err != nil {
-		return &opened{failed: x.legError(l, err)}
+		return &opened{failed: a.legError(l, err)}
 	}
 	o := &opened{answer: answer}
 	if answer.StatusCode != http.StatusOK {
-		o.failed = x.engineError(l, answer)
+		o.failed = a.engineError(l, answer)
 		o.close()
 		return o
 	}
-	if eventStream(answer.Header) || answer.ContentLength > maxWhole {
+	switch {
+	case eventStream(answer.Header):
+		o.first, err = a.firstEvent(o)
+	case answer.ContentLength > maxWhole:
 		o.first, err = firstOf(answer.Body)
-	} else {
+	default:
 		o.first, err = io.ReadAll(io.LimitReader(answer.Body, maxWhole))
 		o.whole = len(o.first) < maxWhole
 	}
 	if err == nil && len(o.first) == 0 {
 		err = io.ErrUnexpectedEOF
 	}
-	if err != nil {
-		o.failed = x.legError(l, err)
+	if err != nil && o.failed == nil {
+		o.failed = a.legError(l, err)
+	}
+	if o.failed != nil {
 		o.close()
 	}
 	return o
 }
 
-// firstOf waits for the beginning of a stream.
-func firstOf(stream io.Reader) ([]byte, error) {
+// firstOf waits for the beginning of a body.
+func firstOf(body io.Reader) ([]byte, error) {
 	buffer := buffers.take()
 	defer buffers.give(buffer)
-	n, err := io.ReadAtLeast(stream, *buffer, 1)
+	n, err := io.ReadAtLeast(body, *buffer, 1)
 	return bytes.Clone((*buffer)[:n]), err
+}
+
+// firstEvent waits for the first event of a stream that says something. Nothing of a
+// stream that begins with an error goes to the client: another pair may do better.
+func (a *attempt) firstEvent(o *opened) ([]byte, error) {
+	buffer := buffers.take()
+	defer buffers.give(buffer)
+	n := 0
+	for n < len(*buffer) {
+		k, err := o.answer.Body.Read((*buffer)[n:])
+		n += k
+		data, ok := dataOf((*buffer)[:n])
+		if ok && isError(data) {
+			o.failed = a.eventError(data)
+		}
+		if ok {
+			break
+		}
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return bytes.Clone((*buffer)[:n]), nil
 }
 
 func (o *opened) close() {
@@ -166,7 +197,7 @@ func eventStream(h http.Header) bool {
 }
 
 // legError makes a failure of a leg without a whole answer.
-func (x *exchange) legError(l *leg, err error) *failure {
+func (a *attempt) legError(l *leg, err error) *failure {
 	f := &failure{leg: l.role, status: http.StatusBadGateway}
 	var cause *failure
 	switch why := context.Cause(l.ctx); {
@@ -176,18 +207,19 @@ func (x *exchange) legError(l *leg, err error) *failure {
 		return &ended
 	case errors.Is(why, errTooOld):
 		f.status, f.code, f.outcome = http.StatusGatewayTimeout, codeTooOld, outcomeSilent
-		f.text = "the request took longer than " + x.Request.String()
+		f.text = "the request took longer than " + a.until.Sub(a.began).String()
 	case errors.Is(why, errShutdown):
 		f.leg, f.status, f.code, f.text, f.outcome = "", http.StatusServiceUnavailable, codeShuttingDown, why.Error(), outcomeCancelled
 	case why != nil:
 		f.code, f.text, f.outcome = codeLost, why.Error(), outcomeCancelled
 	case unreachable(err):
-		l.slot.shun(time.Now())
+		a.suspect(l.slot, codeUnreachable, holdFailed)
 		f.code, f.text, f.outcome = codeUnreachable, "the engine accepts no connection", outcomeUnreachable
 	default:
+		a.suspect(l.slot, codeLost, holdFailed)
 		f.code, f.text, f.outcome = codeLost, "the connection to the engine ended before its answer did", outcomeLost
 	}
-	x.log.Info("leg ended", "leg", l.role, "transfer", x.transfer, "pod", l.slot.pod.address(), "error", err, "cause", f.text)
+	a.log.Info("leg ended", "leg", l.role, "transfer", a.transfer, "pod", l.slot.pod.address(), "error", err, "cause", f.text)
 	return f
 }
 
@@ -196,23 +228,50 @@ func (x *exchange) legError(l *leg, err error) *failure {
 // prefill is the client's doing unless it is about what only the router sends: of
 // the fields that the router changes there, the others get their least value, and
 // what is wrong with that is wrong with the client's.
-func (x *exchange) engineError(l *leg, answer *http.Response) *failure {
+func (a *attempt) engineError(l *leg, answer *http.Response) *failure {
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxError))
 	if err != nil {
-		return x.legError(l, err)
+		return a.legError(l, err)
 	}
-	f := &failure{leg: l.role, status: answer.StatusCode, code: codeFailed, outcome: outcomeFailed}
-	if f.status >= 400 && f.status < 500 && (l.role == kvlayout.Decode || !aboutEdits(body)) {
-		f.asIs = &verbatim{f.status, answer.Header, []byte(masked(string(body), x.pair))}
-		f.outcome = outcomeRefused
-		f.text = "the engine refuses the request"
-		return f
+	status := answer.StatusCode
+	if status >= 400 && status < 500 && (l.role == kvlayout.Decode || !aboutEdits(body)) {
+		return a.refusal(l.role, status, answer.Header, body)
 	}
+	f := a.toldError(l.role, status, body)
 	f.retry = answer.Header.Get("Retry-After")
-	if f.status < 500 || l.role == kvlayout.Prefill && f.status != http.StatusServiceUnavailable {
+	return f
+}
+
+// eventError makes a failure of an error that decode tells in the first event of a
+// stream, in place of a status.
+func (a *attempt) eventError(body []byte) *failure {
+	status := http.StatusInternalServerError
+	for _, path := range []string{"error.code", "code"} {
+		if v := gjson.GetBytes(body, path); v.Type == gjson.Number && v.Num >= 400 && v.Num < 600 {
+			status = int(v.Num)
+		}
+	}
+	if status < 500 {
+		return a.refusal(kvlayout.Decode, status, http.Header{"Content-Type": {"application/json"}}, body)
+	}
+	return a.toldError(kvlayout.Decode, status, body)
+}
+
+// refusal is an engine's answer that the client gets as it is.
+func (a *attempt) refusal(leg kvlayout.Role, status int, h http.Header, body []byte) *failure {
+	return &failure{
+		leg: leg, status: status, engine: status, code: codeFailed, outcome: outcomeRefused, text: "the engine refuses the request",
+		asIs: &verbatim{status, h, []byte(a.masker(a.pair).body(string(body)))},
+	}
+}
+
+// toldError is what an engine tells of its own failure.
+func (a *attempt) toldError(leg kvlayout.Role, status int, body []byte) *failure {
+	f := &failure{leg: leg, status: status, engine: status, code: codeFailed, outcome: outcomeFailed}
+	if status < 500 || leg == kvlayout.Prefill && status != http.StatusServiceUnavailable {
 		f.status = http.StatusBadGateway
 	}
-	f.text = conceal(messageOf(bytes.TrimSpace(body)), x.pair)
+	f.text = a.masker(a.pair).conceal(messageOf(bytes.TrimSpace(body)))
 	// PDPool's own engines tell the rule that was broken.
 	if rule := gjson.GetBytes(body, "error.rule"); rule.Type == gjson.String && rule.Str != "" {
 		f.code, f.told = rule.Str, true
@@ -221,7 +280,7 @@ func (x *exchange) engineError(l *leg, answer *http.Response) *failure {
 		}
 	}
 	if f.text == "" {
-		f.text = fmt.Sprintf("the engine answers %d", answer.StatusCode)
+		f.text = fmt.Sprintf("the engine answers %d", status)
 	}
 	return f
 }
@@ -245,10 +304,10 @@ func aboutEdits(body []byte) bool {
 }
 
 // count counts how a leg ended.
-func (x *exchange) count(l *leg, f *failure) {
+func (a *attempt) count(l *leg, f *failure) {
 	outcome := outcomeOK
 	if f != nil {
 		outcome = f.outcome
 	}
-	x.metrics.legs.WithLabelValues(string(l.role), outcome).Inc()
+	a.metrics.legs.WithLabelValues(string(l.role), outcome).Inc()
 }

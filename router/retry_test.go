@@ -1,0 +1,408 @@
+package router
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pdpool/pdpool/kvlayout"
+)
+
+// pairs is a rig with so many instances of each role.
+type pairs struct {
+	*rig
+	prefills, decodes []*engine
+}
+
+func newPairs(t *testing.T, prefills, decodes int, change ...func(*Options)) *pairs {
+	t.Helper()
+	p := &pairs{rig: newRig(t, change...)}
+	p.prefills, p.decodes = []*engine{p.prefill}, []*engine{p.decode}
+	for range prefills - 1 {
+		e := newEngine(t)
+		p.prefills = append(p.prefills, e)
+		p.instances = append(p.instances, instanceAt(kvlayout.Prefill, e.port()))
+	}
+	for range decodes - 1 {
+		e := newEngine(t)
+		p.decodes = append(p.decodes, e)
+		p.instances = append(p.instances, instanceAt(kvlayout.Decode, e.port()))
+	}
+	p.publish()
+	return p
+}
+
+// decodesWaitFor makes decodes answer, as real ones, only what a good prefill has.
+func (p *pairs) decodesWaitFor(prefill *engine) {
+	var requests sync.Map
+	of := func(r *http.Request) chan struct{} {
+		ch, _ := requests.LoadOrStore(r.Header.Get("X-Request-Id"), make(chan struct{}))
+		return ch.(chan struct{})
+	}
+	prefill.does(func(w http.ResponseWriter, r *http.Request) { close(of(r)); reply200(w) })
+	for _, e := range p.decodes {
+		e.does(func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-of(r):
+				reply200(w)
+			case <-r.Context().Done():
+			}
+		})
+	}
+}
+
+// retried reads the counter of a leg's retries.
+func (p *pairs) retried(t *testing.T, leg kvlayout.Role, reason string) float64 {
+	t.Helper()
+	return metric(t, p.OpsHandler(), `pdpool_router_retries_total{leg="`+string(leg)+`",reason="`+reason+`"}`)
+}
+
+// TestDeadEngineFailsNoRequest: whichever way one of two engines is dead, every request
+// is answered by another pair, and nothing of the failed attempt shows.
+func TestDeadEngineFailsNoRequest(t *testing.T) {
+	const gone = `{"error":{"message":"KV transfer failed: peer-gone: it has gone","rule":"peer-gone","code":500}}`
+	for name, c := range map[string]struct {
+		fail   func(e *engine)
+		reason string
+	}{
+		"down":        {func(e *engine) { e.Close() }, codeUnreachable},
+		"dies":        {func(e *engine) { e.dies() }, codeLost},
+		"503":         {func(e *engine) { e.says(503, `{}`) }, retryAway},
+		"502":         {func(e *engine) { e.says(502, `oops`) }, retryAway},
+		"busy":        {func(e *engine) { e.says(429, `{"error":{"message":"full"}}`) }, retryBusy},
+		"core dead":   {func(e *engine) { e.says(500, `{"error":{"message":"EngineCore encountered an issue"}}`) }, retryError},
+		"peer's rule": {func(e *engine) { e.says(500, gone) }, "peer-gone"},
+	} {
+		for _, role := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
+			t.Run(name+" "+string(role), func(t *testing.T) {
+				p := newPairs(t, 2, 2)
+				if role == kvlayout.Decode {
+					c.fail(p.decode)
+				} else {
+					c.fail(p.prefill)
+					p.decodesWaitFor(p.prefills[1])
+				}
+				for _, body := range []string{simple, streamed} {
+					for range 8 {
+						if a := p.post(t, completions, body); a.status != 200 || a.body != answer200 {
+							t.Fatalf("status %d, %s", a.status, a.body)
+						}
+					}
+				}
+				if n := p.retried(t, role, c.reason); n < 1 {
+					t.Errorf("retried %v times", n)
+				}
+			})
+		}
+	}
+}
+
+// TestEveryAttemptHasItsOwnIDs holds both legs of each, and the answer's headers.
+func TestEveryAttemptHasItsOwnIDs(t *testing.T) {
+	p := newPairs(t, 3, 3)
+	dead := make(chan call, 1)
+	first := true
+	fails := func(w http.ResponseWriter, r *http.Request) {
+		if first {
+			first = false
+			dead <- call{header: r.Header.Clone()}
+			panic(http.ErrAbortHandler)
+		}
+		reply200(w)
+	}
+	for _, e := range p.decodes {
+		e.does(fails)
+	}
+	a := p.post(t, completions, simple)
+	if a.status != 200 || a.header.Get(AttemptsHeader) != "2" {
+		t.Fatalf("status %d, %q attempts", a.status, a.header.Get(AttemptsHeader))
+	}
+	ids := map[string]int{}
+	transfers := map[string]int{}
+	for _, e := range append(slices.Clone(p.prefills), p.decodes...) {
+		for len(e.calls) > 0 {
+			c := <-e.calls
+			ids[c.header.Get("X-Request-Id")]++
+			_, after, _ := strings.Cut(c.body, `"transfer_id":"`)
+			id, _, _ := strings.Cut(after, `"`)
+			transfers[id]++
+		}
+	}
+	if len(ids) != 2 || len(transfers) != 2 || transfers[a.header.Get(TransferHeader)] != 2 {
+		t.Errorf("ids %v, transfers %v, the answer's is %s", ids, transfers, a.header.Get(TransferHeader))
+	}
+}
+
+// TestNoPairTwice: a request fails once every pair has failed, or three have.
+func TestNoPairTwice(t *testing.T) {
+	const gone = `{"error":{"message":"x","rule":"handshake-failed","code":500}}`
+	for _, c := range []struct{ prefills, decodes, attempts int }{{1, 1, 1}, {1, 2, 2}, {2, 1, 2}, {2, 2, 3}, {1, 5, 3}} {
+		t.Run(fmt.Sprint(c.prefills, c.decodes), func(t *testing.T) {
+			p := newPairs(t, c.prefills, c.decodes)
+			for _, e := range p.decodes {
+				e.says(500, gone)
+			}
+			for _, e := range p.prefills {
+				e.hangs()
+			}
+			a := p.post(t, completions, streamed)
+			if a.status != 500 || a.code(t) != "handshake-failed" || a.header.Get(AttemptsHeader) != fmt.Sprint(c.attempts) {
+				t.Errorf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
+			}
+			seen := map[string]int{}
+			for _, e := range p.decodes {
+				for len(e.calls) > 0 {
+					call := <-e.calls
+					_, after, _ := strings.Cut(call.body, `"remote_notify_port":`)
+					port, _, _ := strings.Cut(after, ",")
+					seen[e.URL+port]++
+				}
+			}
+			if len(seen) != c.attempts {
+				t.Errorf("%d different pairs: %v", len(seen), seen)
+			}
+			eventually(t, "all legs ended", func() bool {
+				for _, e := range append(slices.Clone(p.prefills), p.decodes...) {
+					if e.running.Load() > 0 {
+						return false
+					}
+				}
+				return true
+			})
+		})
+	}
+}
+
+func TestNotRetried(t *testing.T) {
+	for name, c := range map[string]struct {
+		body   string
+		status int
+	}{
+		"the request":     {`{"error":{"message":"no"}}`, 400},
+		"not found":       {`{"error":{"message":"no"}}`, 404},
+		"a wrong row":     {`{"error":{"message":"wrong row: x","rule":"wrong-row"}}`, 500},
+		"a layout":        {`{"error":{"message":"x","rule":"dcp-mix"}}`, 500},
+		"another prompt":  {`{"error":{"message":"x","rule":"prompt-differs"}}`, 500},
+		"not implemented": {`{"error":{"message":"x"}}`, 501},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPairs(t, 2, 2)
+			for _, e := range p.decodes {
+				e.says(c.status, c.body)
+			}
+			for _, e := range p.prefills {
+				e.hangs()
+			}
+			a := p.post(t, completions, simple)
+			if a.status != c.status || a.header.Get(AttemptsHeader) != "1" {
+				t.Errorf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
+			}
+		})
+	}
+}
+
+// TestUnexplainedErrorIsRetriedOnce: it may be the request's own doing.
+func TestUnexplainedErrorIsRetriedOnce(t *testing.T) {
+	p := newPairs(t, 3, 3)
+	for _, e := range p.prefills {
+		e.says(500, `{"error":{"message":"boom"}}`)
+	}
+	for _, e := range p.decodes {
+		e.hangs()
+	}
+	if a := p.post(t, completions, simple); a.status != 502 || a.header.Get(AttemptsHeader) != "2" {
+		t.Errorf("status %d after %s attempts", a.status, a.header.Get(AttemptsHeader))
+	}
+}
+
+// TestAgentsDecideOnARetry: what the engine does not tell its agent does.
+func TestAgentsDecideOnARetry(t *testing.T) {
+	for rule, attempts := range map[string]string{"peer-restarted": "2", "regions-differ": "1"} {
+		p := newPairs(t, 1, 2)
+		for i := range p.instances {
+			if p.instances[i].Role == kvlayout.Decode {
+				p.instances[i].Pods[0].Agent = portOf(newAgent(t, 200, `{"rule":"`+rule+`","text":"x"}`))
+			}
+		}
+		p.publish()
+		for _, e := range p.decodes {
+			e.says(500, `{"error":{"message":"boom"}}`)
+		}
+		if a := p.post(t, completions, simple); a.code(t) != rule || a.header.Get(AttemptsHeader) != attempts {
+			t.Errorf("%s: %s attempts, %s", rule, a.header.Get(AttemptsHeader), a.body)
+		}
+	}
+}
+
+// TestStreamIsHeldBackUntilItSaysSomething: what breaks off or errs before costs only
+// an attempt.
+func TestStreamIsHeldBackUntilItSaysSomething(t *testing.T) {
+	for name, begin := range map[string]func(w http.ResponseWriter){
+		"headers only":  func(w http.ResponseWriter) { stream(w) },
+		"a comment":     func(w http.ResponseWriter) { stream(w)(": ping\n\n") },
+		"half an event": func(w http.ResponseWriter) { stream(w)(`data: {"x"`) },
+		"an error event": func(w http.ResponseWriter) {
+			stream(w)(`data: {"error":{"message":"x","rule":"engine-gone"}}` + "\n\n")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPairs(t, 1, 2)
+			for i, e := range p.decodes {
+				e.does(func(w http.ResponseWriter, _ *http.Request) {
+					if len(p.decodes[0].calls)+len(p.decodes[1].calls) == 1 {
+						begin(w)
+						panic(http.ErrAbortHandler)
+					}
+					send := stream(w)
+					send(lines(i))
+					send("data: [DONE]\n\n")
+				})
+			}
+			a := p.post(t, completions, streamed)
+			if a.status != 200 || !strings.HasSuffix(a.body, "data: [DONE]\n\n") || strings.Contains(a.body, "error") || a.header.Get(AttemptsHeader) != "2" {
+				t.Errorf("status %d after %s attempts, %q", a.status, a.header.Get(AttemptsHeader), a.body)
+			}
+		})
+	}
+}
+
+func TestNothingIsRetriedOnceSomethingWasSent(t *testing.T) {
+	p := newPairs(t, 2, 2)
+	for _, e := range p.decodes {
+		e.does(func(w http.ResponseWriter, _ *http.Request) { stream(w)(lines(1)); panic(http.ErrAbortHandler) })
+	}
+	a := p.post(t, completions, streamed)
+	if a.header.Get(AttemptsHeader) != "1" || len(p.decodes[0].calls)+len(p.decodes[1].calls) != 1 || !strings.Contains(a.body, `"code":"leg-lost"`) {
+		t.Errorf("%s attempts, %q", a.header.Get(AttemptsHeader), a.body)
+	}
+}
+
+// TestErrorOfTheFirstEventIsTheStatus: a client sees why instead of a stream that ends.
+func TestErrorOfTheFirstEventIsTheStatus(t *testing.T) {
+	r := newRig(t)
+	for event, status := range map[string]int{
+		`{"error":{"message":"too long","code":400}}`:                   400,
+		`{"object":"error","message":"too long","code":422}`:            422,
+		`{"error":{"message":"boom at 10.0.0.1","code":500}}`:           500,
+		`{"error":{"message":"no row","code":500,"rule":"late-write"}}`: 500,
+	} {
+		r.decode.does(func(w http.ResponseWriter, _ *http.Request) {
+			stream(w)("data: " + event + "\n\ndata: [DONE]\n\n")
+		})
+		if a := r.post(t, completions, streamed); a.status != status || strings.Contains(a.body, "10.0.0.1") || a.header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: status %d, %s", event, a.status, a.body)
+		}
+	}
+}
+
+// TestErrorInMidStream: its addresses are masked, the client's text is not touched, and
+// it is counted as broken.
+func TestErrorInMidStream(t *testing.T) {
+	r := newRig(t)
+	const text = `data: {"choices":[{"text":"\"error\" at 10.9.8.7"}]}` + "\n\n"
+	for _, end := range []string{"", "data: [DONE]\n\n"} {
+		r.decode.does(func(w http.ResponseWriter, _ *http.Request) {
+			send := stream(w)
+			send(text)
+			send(text + `data: {"error":{"message":"lost\n10.9.8.7:1",`)
+			send(`"code":500}}` + "\n\n" + end)
+		})
+		a := r.post(t, completions, streamed)
+		if want := text + text + `data: {"error":{"message":"lost\nan address","code":500}}` + "\n\n" + end; a.body != want {
+			t.Errorf("%q, not %q", a.body, want)
+		}
+	}
+	if n := metric(t, r.OpsHandler(), `pdpool_router_requests_total{code="broken",endpoint="/v1/completions"}`); n != 2 {
+		t.Errorf("broken counted %v times", n)
+	}
+}
+
+// TestStreamThatEndsWithoutItsEnd: a clean end of the connection is none of the answer.
+func TestStreamThatEndsWithoutItsEnd(t *testing.T) {
+	r := newRig(t)
+	r.decode.does(func(w http.ResponseWriter, _ *http.Request) { stream(w)(lines(1)) })
+	a := r.post(t, completions, streamed)
+	if !strings.HasPrefix(a.body, lines(1)+`data: {"error":{"message":"decode leg failed: leg-lost: `) || strings.Contains(a.body, "[DONE]") {
+		t.Errorf("%q", a.body)
+	}
+}
+
+// TestClientWhoGoesIsNotRetried.
+func TestClientWhoGoesIsNotRetried(t *testing.T) {
+	p := newPairs(t, 2, 2)
+	for _, e := range append(slices.Clone(p.prefills), p.decodes...) {
+		e.hangs()
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	q, _ := http.NewRequestWithContext(ctx, http.MethodPost, p.http.URL+completions, strings.NewReader(simple))
+	go func() {
+		select {
+		case <-p.decodes[0].calls:
+		case <-p.decodes[1].calls:
+		}
+		leave()
+	}()
+	if response, err := p.http.Client().Do(q); err == nil {
+		_ = response.Body.Close()
+		t.Fatal("an answer came")
+	}
+	eventually(t, "the request counted", func() bool {
+		return metric(t, p.OpsHandler(), `pdpool_router_requests_total{code="client-gone",endpoint="/v1/completions"}`) == 1
+	})
+	if n := len(p.decodes[0].calls) + len(p.decodes[1].calls); n != 0 {
+		t.Errorf("%d more attempts", n)
+	}
+}
+
+// TestAgeOfAllAttempts: retries have no more time than the request.
+func TestAgeOfAllAttempts(t *testing.T) {
+	p := newPairs(t, 1, 3)
+	p.prefill.hangs()
+	for _, e := range p.decodes {
+		e.does(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+		})
+	}
+	for value, want := range map[string]int{"0.2": 504, "0": 400, "-1": 400, "x": 400, "NaN": 400} {
+		began := time.Now()
+		a := p.post(t, completions, simple, AgeHeader, value)
+		if a.status != want || time.Since(began) > 5*time.Second {
+			t.Errorf("%s: status %d after %v, %s", value, a.status, time.Since(began), a.body)
+		}
+	}
+}
+
+// TestRunningStreamsOfADrainingInstanceGoOn: it gets nothing new.
+func TestRunningStreamsOfADrainingInstanceGoOn(t *testing.T) {
+	r := newRig(t)
+	release := make(chan struct{})
+	r.decode.does(func(w http.ResponseWriter, _ *http.Request) {
+		send := stream(w)
+		send(lines(1))
+		<-release
+		send("data: [DONE]\n\n")
+	})
+	response := r.open(t.Context(), t, completions, streamed)
+	defer func() { _ = response.Body.Close() }()
+	in := bufio.NewReader(response.Body)
+	if line, err := in.ReadString('\n'); err != nil {
+		t.Fatal(line, err)
+	}
+	r.instances[1].Draining = true
+	r.publish()
+	if a := r.post(t, completions, simple); a.status != 503 || a.code(t) != RuleNoInstance {
+		t.Errorf("status %d, %s", a.status, a.body)
+	}
+	close(release)
+	if rest, err := io.ReadAll(in); err != nil || !strings.HasSuffix(string(rest), "data: [DONE]\n\n") {
+		t.Errorf("%q, %v", rest, err)
+	}
+}
