@@ -59,8 +59,9 @@ type Welcome struct {
 	// Linger is how long peers may go on writing into the engine's memory after this
 	// agent's process has ended, in whole milliseconds on the wire, rounded up; 0 where
 	// only the agent itself writes. Blocks of transfers that were live when the
-	// connection ended are quiet when an agent of the same epoch welcomes the engine
-	// again, else once Linger has passed since.
+	// connections ended are quiet when an agent of the same epoch welcomes the engine
+	// again, or Linger after one of another epoch does: the one before has ended then,
+	// and not before, as it may only have been stopped.
 	Linger time.Duration
 }
 

@@ -19,6 +19,7 @@ func (d *Decode) expect(now time.Time, c Conn, m kvproto.Expect) error {
 	}
 	t, err := d.find(now, m.Transfer, c.DP)
 	if err != nil {
+		d.overflow(now, m.Transfer, c.DP, m.Tokens, err)
 		return err
 	}
 	if t.expect != nil || t.receive != nil {

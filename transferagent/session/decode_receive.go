@@ -1,7 +1,6 @@
 package session
 
 import (
-	"errors"
 	"time"
 
 	"github.com/pdpool/pdpool/kvlayout"
@@ -20,14 +19,7 @@ func (d *Decode) receive(now time.Time, c Conn, m kvproto.Receive) error {
 		return err
 	}
 	if r := d.past.find(m.Transfer); r != nil {
-		if r.claimed {
-			return wrongf(Duplicate, "transfer %q was asked for before", m.Transfer)
-		}
-		d.failedEarly(r, c.DP)
-		if r.failure != nil {
-			d.send(from, d.releaseOf(m.Transfer, r.failure))
-		}
-		return nil
+		return d.receiveLate(c, m, from, r)
 	}
 	t, err := d.find(now, m.Transfer, c.DP)
 	if err != nil {
@@ -46,6 +38,25 @@ func (d *Decode) receive(now time.Time, c Conn, m kvproto.Receive) error {
 		t.fail(why)
 	}
 	d.advance(now, t)
+	return nil
+}
+
+// receiveLate answers who asks for a transfer that has ended, and tells prefill.
+func (d *Decode) receiveLate(c Conn, m kvproto.Receive, from Peer, r *record) error {
+	if err := r.belongsTo(c.DP); err != nil {
+		return err
+	}
+	if r.claimed {
+		return wrongf(Duplicate, "transfer %q was asked for before", m.Transfer)
+	}
+	if r.failure != nil {
+		d.send(from, d.releaseOf(m.Transfer, r.failure))
+	}
+	if r.settled {
+		r.claimed = true
+		return wrongf(Duplicate, "transfer %q was aborted before", m.Transfer)
+	}
+	d.failedEarly(r, c.DP)
 	return nil
 }
 
@@ -78,16 +89,10 @@ func (d *Decode) checkReceive(t *decodeTransfer, m *kvproto.Receive) *ending {
 
 // refuseReceive fails a transfer that is one too many.
 func (d *Decode) refuseReceive(now time.Time, c Conn, m kvproto.Receive, from Peer, err error) error {
-	wrong, ok := errors.AsType[*EventError](err)
-	if !ok || wrong.Reason != OverLimit {
+	r := d.overflow(now, m.Transfer, c.DP, m.Tokens, err)
+	if r == nil {
 		return err
 	}
-	r := &record{dp: c.DP, failure: endingf(RuleTransfersLimit, "%s", wrong.Text), expected: true}
-	r.view = Transfer{
-		ID: m.Transfer, Role: kvlayout.Decode, State: Broken, Rule: r.failure.rule, Text: r.failure.text,
-		Tokens: m.Tokens, Started: now, Ended: now,
-	}
-	d.remember(r)
 	d.failedEarly(r, c.DP)
 	d.send(from, d.releaseOf(m.Transfer, r.failure))
 	return nil

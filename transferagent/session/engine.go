@@ -44,7 +44,8 @@ func (m *memory) sameAs(o *memory) bool { return m.id == o.id && slices.Equal(m.
 // ownEngine is what is up of the own engine.
 type ownEngine struct {
 	dpStart int
-	up      map[Conn]struct{}
+	up      map[Conn]uint64 // each connection has a number of its own
+	last    uint64
 	memory  map[rank]*memory
 }
 
@@ -74,11 +75,19 @@ func (e *ownEngine) lost(ranks map[rank]*memory) []Conn {
 }
 
 func (e *ownEngine) ready(ranks map[rank]*memory) {
-	e.up, e.memory = map[Conn]struct{}{}, ranks
+	before := e.up
+	e.up, e.memory = map[Conn]uint64{}, ranks
 	for at := range ranks {
 		dp := at.dp - e.dpStart
-		e.up[Conn{Kind: kvproto.Worker, DP: dp, TP: at.tp}] = struct{}{}
-		e.up[Conn{Kind: kvproto.Scheduler, DP: dp}] = struct{}{}
+		for _, c := range []Conn{{Kind: kvproto.Worker, DP: dp, TP: at.tp}, {Kind: kvproto.Scheduler, DP: dp}} {
+			if e.up[c] != 0 {
+				continue
+			}
+			if e.up[c] = before[c]; e.up[c] == 0 {
+				e.last++
+				e.up[c] = e.last
+			}
+		}
 	}
 }
 

@@ -64,3 +64,61 @@ func KeptRegions(m Machine) int {
 	}
 	return n
 }
+
+// Stuck lists live transfers and waits that neither a deadline nor an answer ends.
+func Stuck(m Machine) []string {
+	var stuck []string
+	switch m := m.(type) {
+	case *Prefill:
+		for id, t := range m.transfers {
+			if _, timed := m.alarms.set[alarmKey{transfer: id}]; !timed && (t.failure == nil || t.inflight == 0) {
+				stuck = append(stuck, "transfer "+id)
+			}
+		}
+		for id := range m.early {
+			if _, timed := m.alarms.set[alarmKey{transfer: id, early: true}]; !timed {
+				stuck = append(stuck, "early ask "+id)
+			}
+		}
+		return append(stuck, m.stuckPeers()...)
+	case *Decode:
+		for id, t := range m.transfers {
+			if _, timed := m.alarms.set[alarmKey{transfer: id}]; !timed && (!t.revoking || t.revoked) {
+				stuck = append(stuck, "transfer "+id)
+			}
+		}
+		return append(stuck, m.stuckPeers()...)
+	}
+	return nil
+}
+
+func (m *machine) stuckPeers() []string {
+	var stuck []string
+	for at, s := range m.peers {
+		if _, timed := m.alarms.set[alarmKey{peer: at}]; len(s.waiting) > 0 && !s.asked && !timed {
+			stuck = append(stuck, "waiters for "+at.String())
+		}
+		if s.users < 0 {
+			stuck = append(stuck, fmt.Sprintf("%d users of %s", s.users, at))
+		}
+	}
+	return stuck
+}
+
+// IdlePeers is how many peers a machine keeps that no transfer uses.
+func IdlePeers(m Machine) int {
+	var peers map[Peer]*peerState
+	switch m := m.(type) {
+	case *Prefill:
+		peers = m.peers
+	case *Decode:
+		peers = m.peers
+	}
+	n := 0
+	for _, s := range peers {
+		if s.users == 0 && !s.asked {
+			n++
+		}
+	}
+	return n
+}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -74,15 +75,16 @@ func (m *machine) tellWorkers(r *record, dp int, lost map[Conn]struct{}) {
 	}
 }
 
-// tellWorker tells one worker how a transfer ended, once.
+// tellWorker tells one worker how a transfer ended, once on each connection: the next
+// one is that of another process, or of one that has forgotten.
 func (m *machine) tellWorker(r *record, c Conn) {
-	if _, told := r.told[c.TP]; told || r.settled || !m.engine.has(c) {
+	if !m.engine.has(c) || r.settled || r.told[c.TP] == m.engine.up[c] {
 		return
 	}
 	if r.told == nil {
-		r.told = map[int]struct{}{}
+		r.told = map[int]uint64{}
 	}
-	r.told[c.TP] = struct{}{}
+	r.told[c.TP] = m.engine.up[c]
 	m.say(c, r.lastWord())
 }
 
@@ -123,6 +125,18 @@ func checkPeer(p Peer) error {
 	return nil
 }
 
+// belongsTo refuses data parallel ranks other than the one that had the transfer, or
+// that asks first when none had it.
+func (r *record) belongsTo(dp int) error {
+	if r.dp < 0 {
+		r.dp = dp
+	}
+	if r.dp != dp {
+		return wrongf(WrongRank, "transfer %q belonged to dp %d, not to dp %d", r.view.ID, r.dp, dp)
+	}
+	return nil
+}
+
 // failedEarly answers an engine that names a transfer which has ended, or can't
 // begin, with what became of it.
 func (m *machine) failedEarly(r *record, dp int) {
@@ -136,15 +150,32 @@ func (m *machine) failedEarly(r *record, dp int) {
 	m.say(scheduler, r.lastWord())
 }
 
+// overflow remembers a transfer that is one too many as failed, so that whatever its
+// engine says of it later finds that end: with less than all of it known, prompts that
+// differ would go unnoticed. It is nil when err has another reason.
+func (m *machine) overflow(now time.Time, id string, dp, tokens int, err error) *record {
+	wrong, ok := errors.AsType[*EventError](err)
+	if !ok || wrong.Reason != OverLimit {
+		return nil
+	}
+	r := &record{dp: dp, failure: endingf(RuleTransfersLimit, "%s", wrong.Text), expected: true}
+	r.view = Transfer{
+		ID: id, Role: m.cfg.Self.Role, State: Broken, Rule: r.failure.rule, Text: r.failure.text,
+		Tokens: tokens, Started: now, Ended: now,
+	}
+	m.remember(r)
+	return r
+}
+
 // abortEnded answers the abort of a transfer that has ended, after which no worker is
 // told of it any more. It reports false when the transfer has not ended.
 func (m *machine) abortEnded(c Conn, abort kvproto.Abort) (bool, error) {
 	r := m.past.find(abort.Transfer)
-	switch {
-	case r == nil:
+	if r == nil {
 		return false, nil
-	case r.dp >= 0 && r.dp != c.DP:
-		return true, wrongf(WrongRank, "transfer %q belonged to dp %d, not to dp %d", abort.Transfer, r.dp, c.DP)
+	}
+	if err := r.belongsTo(c.DP); err != nil {
+		return true, err
 	}
 	r.settled = true
 	m.say(c, kvproto.Quiet(abort))

@@ -7,14 +7,14 @@ import (
 // record is what is remembered of an ended transfer.
 type record struct {
 	view     Transfer
-	dp       int              // local rank, -1 when the own engine never named the transfer
-	failure  *ending          // nil: it ended well
-	expected bool             // Expect was taken
-	claimed  bool             // Hold or Receive was answered
-	settled  bool             // an abort was answered: no worker is told any more
-	told     map[int]struct{} // by tp: workers that were told
-	peerTold bool             // the other side was told, or does not have to be
-	revoking bool             // the answer of the own mover was not waited for
+	dp       int            // local rank, -1 when the own engine never named the transfer
+	failure  *ending        // nil: it ended well
+	expected bool           // Expect was taken
+	claimed  bool           // Hold or Receive was answered
+	settled  bool           // an abort was answered: no worker is told any more
+	told     map[int]uint64 // by tp: the number of the connection on which the worker was told
+	peerTold bool           // the other side was told, or does not have to be
+	revoking bool           // the answer of the own mover was not waited for
 }
 
 // past remembers the newest Remembered ended transfers.

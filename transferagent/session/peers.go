@@ -64,7 +64,7 @@ type waiter struct {
 func (m *machine) meet(now time.Time, at Peer) {
 	s := m.peers[at]
 	if s == nil {
-		m.makeRoom()
+		m.trim(m.cfg.Limits.Peers - 1)
 		s = &peerState{}
 		m.peers[at] = s
 	}
@@ -72,17 +72,19 @@ func (m *machine) meet(now time.Time, at Peer) {
 	s.used = now
 }
 
-func (m *machine) makeRoom() {
-	if len(m.peers) < m.cfg.Limits.Peers {
-		return
-	}
-	var oldest *Peer
-	for at, s := range m.peers {
-		if s.users == 0 && !s.asked && (oldest == nil || s.used.Before(m.peers[*oldest].used)) {
-			oldest = &at
+// trim forgets peers that nobody uses, the one unused for longest first, until no
+// more than most are kept, or all that are kept are in use.
+func (m *machine) trim(most int) {
+	for len(m.peers) > most {
+		var oldest *Peer
+		for at, s := range m.peers {
+			if s.users == 0 && !s.asked && (oldest == nil || s.used.Before(m.peers[*oldest].used)) {
+				oldest = &at
+			}
 		}
-	}
-	if oldest != nil {
+		if oldest == nil {
+			return
+		}
 		m.forget(*oldest)
 	}
 }
@@ -177,6 +179,7 @@ func (m *machine) answered(now time.Time, ev Handshaken) (waiting []waiter, ende
 	}
 	before := s.known
 	s.known, s.stale, s.failures, s.retryAt, s.lastErr = m.learn(ev.Peer, ev.Metadata), false, 0, time.Time{}, ""
+	m.tidy(now, ev.Peer, s)
 	if before != nil && before.epoch != s.known.epoch {
 		return waiting, before.epoch, true, nil
 	}
@@ -201,7 +204,7 @@ func (m *machine) unknow(now time.Time, at Peer) {
 }
 
 // tidy forgets a peer that nobody uses and of which nothing is worth keeping, once
-// its back-off has passed.
+// its back-off has passed, and those that are too many since all were in use.
 func (m *machine) tidy(now time.Time, at Peer, s *peerState) {
 	switch {
 	case s.users > 0 || s.asked || s.known != nil:
@@ -210,6 +213,7 @@ func (m *machine) tidy(now time.Time, at Peer, s *peerState) {
 	default:
 		m.forget(at)
 	}
+	m.trim(m.cfg.Limits.Peers)
 }
 
 func (m *machine) forget(at Peer) {

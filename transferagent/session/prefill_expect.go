@@ -15,6 +15,9 @@ func (p *Prefill) expect(now time.Time, c Conn, m kvproto.Expect) error {
 		return wrongf(BadNumber, "transfer %q of %d tokens", m.Transfer, m.Tokens)
 	}
 	if r := p.past.find(m.Transfer); r != nil {
+		if err := r.belongsTo(c.DP); err != nil {
+			return err
+		}
 		if r.expected {
 			return wrongf(Duplicate, "transfer %q was announced before", m.Transfer)
 		}
@@ -24,6 +27,7 @@ func (p *Prefill) expect(now time.Time, c Conn, m kvproto.Expect) error {
 	}
 	t, err := p.find(now, m.Transfer, c.DP)
 	if err != nil {
+		p.overflow(now, m.Transfer, c.DP, m.Tokens, err)
 		return err
 	}
 	if t.expect != nil {

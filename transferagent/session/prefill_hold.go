@@ -1,7 +1,6 @@
 package session
 
 import (
-	"errors"
 	"time"
 
 	"github.com/pdpool/pdpool/transferagent/kvproto"
@@ -14,8 +13,11 @@ func (p *Prefill) hold(now time.Time, c Conn, m kvproto.Hold) error {
 		return err
 	}
 	if r := p.past.find(m.Transfer); r != nil {
-		if r.claimed {
-			return wrongf(Duplicate, "blocks of transfer %q were held before", m.Transfer)
+		if err := r.belongsTo(c.DP); err != nil {
+			return err
+		}
+		if r.claimed || r.settled {
+			return wrongf(Duplicate, "transfer %q was held or aborted before", m.Transfer)
 		}
 		p.failedEarly(r, c.DP)
 		return nil
@@ -43,21 +45,21 @@ func (p *Prefill) hold(now time.Time, c Conn, m kvproto.Hold) error {
 
 // refuseHold fails a transfer that is one too many.
 func (p *Prefill) refuseHold(now time.Time, c Conn, m kvproto.Hold, err error) error {
-	wrong, ok := errors.AsType[*EventError](err)
-	if !ok || wrong.Reason != OverLimit {
+	r := p.overflow(now, m.Transfer, c.DP, m.Tokens, err)
+	if r == nil {
 		return err
 	}
-	r := &record{dp: c.DP, failure: endingf(RuleTransfersLimit, "%s", wrong.Text), expected: true}
-	r.view = Transfer{
-		ID: m.Transfer, Role: p.cfg.Self.Role, State: Broken, Rule: r.failure.rule, Text: r.failure.text,
-		Tokens: m.Tokens, Started: now, Ended: now,
-	}
-	if early := p.early[m.Transfer]; early != nil {
-		p.dropEarly(m.Transfer)
-		p.refuse(early.target, m.Transfer, r.failure)
-		r.peerTold = early.target != nil
-	}
-	p.remember(r)
 	p.failedEarly(r, c.DP)
 	return nil
+}
+
+// overflow also tells decode, if it has asked already.
+func (p *Prefill) overflow(now time.Time, id string, dp, tokens int, err error) *record {
+	r := p.machine.overflow(now, id, dp, tokens, err)
+	if early := p.early[id]; r != nil && early != nil {
+		p.dropEarly(id)
+		p.refuse(early.target, id, r.failure)
+		r.peerTold = early.target != nil
+	}
+	return r
 }

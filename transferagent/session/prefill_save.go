@@ -53,6 +53,9 @@ func (p *Prefill) workerOf(now time.Time, c Conn, m kvproto.Message, id string) 
 		return nil, nil, err
 	}
 	if r := p.past.find(id); r != nil {
+		if err := r.belongsTo(c.DP); err != nil {
+			return nil, nil, err
+		}
 		p.tellWorker(r, c)
 		return nil, nil, nil
 	}

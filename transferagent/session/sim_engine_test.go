@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/moriio"
@@ -9,23 +10,31 @@ import (
 	"github.com/pdpool/pdpool/transferagent/session"
 )
 
-// engine is the engine of a pod: its blocks, its requests and its connections.
+// engine is the engine of a pod: its memory and blocks, its requests and its
+// connections.
 type engine struct {
 	shape    shape
+	conns    []session.Conn
 	up       map[session.Conn]bool
 	ranks    []moriio.AgentRank
-	owner    []map[int32]string // by dp: who has a block; "" or missing is free
-	requests map[string]*request
+	memory   map[session.Conn]*memory  // of workers that live
+	owner    []map[int32]*request      // by dp: who has a block
+	requests []*request                // in order
+	byID     []map[string]*request     // by dp: the newest of an id
+	unheard  bool                      // the agent is frozen and has not noticed that the connections have ended
+	known    map[session.Conn]struct{} // connections that the agent takes for up
 }
 
 // request is one side's view of a transfer.
 type request struct {
 	id            string
+	prompt        string // what is asked; it tells requests of one id apart
 	dp            int
 	tokens, first int
 	blocks        []int32
 	peer          *shape
 	peerDP        int
+	begun         bool
 	expectSent    bool
 	blocksSent    bool // hold or receive
 	abortSent     bool
@@ -35,23 +44,33 @@ type request struct {
 	touched       map[session.Conn]bool
 	told          map[session.Conn]string
 	answer        string // of the scheduler
+	over          bool   // refused, or its connections have ended: nobody answers any more
 	freed         bool
+	unserved      bool // a worker's message was refused
 	lost          map[session.Conn]struct{}
+	// restless: the connections have ended before the answer. The blocks are quiet
+	// when the same agent takes the engine again, or a lease after another has: then
+	// the one before has ended, and not before, as it may only have been frozen.
+	restless bool
+	epoch    uint64    // of the agent that had them
+	quietAt  time.Time // zero until another agent has taken the engine
 }
 
 func newEngine(sh shape) *engine {
-	e := &engine{shape: sh, up: map[session.Conn]bool{}, requests: map[string]*request{}}
+	e := &engine{shape: sh, conns: sh.conns(), up: map[session.Conn]bool{}, memory: map[session.Conn]*memory{}, known: map[session.Conn]struct{}{}}
 	for range sh.dp {
-		e.owner = append(e.owner, map[int32]string{})
+		e.owner = append(e.owner, map[int32]*request{})
+		e.byID = append(e.byID, map[string]*request{})
 	}
 	return e
 }
 
-func (e *engine) conns() []session.Conn {
+// conns are the connections of a complete engine.
+func (s shape) conns() []session.Conn {
 	var conns []session.Conn
-	for dp := range e.shape.dp {
+	for dp := range s.dp {
 		conns = append(conns, scheduler(dp))
-		for tp := range e.shape.tp {
+		for tp := range s.tp {
 			conns = append(conns, worker(dp, tp))
 		}
 	}
@@ -59,7 +78,7 @@ func (e *engine) conns() []session.Conn {
 }
 
 func (e *engine) complete() bool {
-	for _, c := range e.conns() {
+	for _, c := range e.conns {
 		if !e.up[c] {
 			return false
 		}
@@ -76,8 +95,6 @@ func (e *engine) rank(dp, tp int) *moriio.AgentRank {
 	return nil
 }
 
-func (e *engine) memoryID(dp, tp int) uint32 { return e.rank(dp, tp).Memory }
-
 func (e *engine) regions(dp, tp int) []kvlayout.Region { return e.rank(dp, tp).Regions }
 
 // region is the layer that a byte lies in.
@@ -90,120 +107,185 @@ func (e *engine) region(dp, tp int, at int64) *kvlayout.Region {
 	return nil
 }
 
-// engineUp brings all connections up; ranks without memory get new one.
-func (s *sim) engineUp(a *agent) {
-	e := a.engine
-	for _, r := range a.shape.ranks(0) {
-		old := e.rank(r.DP, r.TP)
-		if old != nil && e.up[worker(r.DP, r.TP)] {
-			continue
-		}
-		a.nextMem++
-		r.Memory = a.nextMem
-		last := r.Regions[len(r.Regions)-1]
-		a.memory[r.Memory] = make([]byte, last.End())
-		if old != nil {
-			*old = r
-		} else {
-			e.ranks = append(e.ranks, r)
-		}
+// die ends the engine's processes.
+func (e *engine) die() {
+	for _, m := range e.memory {
+		m.dead = true
 	}
-	for _, c := range e.conns() {
-		e.up[c] = true
-	}
-	s.step(a, session.EngineReady{Ranks: e.ranks})
 }
 
-// loseConn ends one connection; the requests of its rank know that it is not the
-// one that they began with.
-func (s *sim) loseConn(a *agent, c session.Conn) {
+// engineUp brings all connections up, as far as the agent takes them: it does once no
+// copy touches a memory that is registered anew. It reports false while it doesn't.
+func (s *sim) engineUp(a *agent) bool {
 	e := a.engine
+	if !a.runs() || e.unheard || !s.letGo(a) {
+		return false
+	}
+	for _, r := range a.shape.ranks(0) {
+		if !e.up[worker(r.DP, r.TP)] {
+			e.register(a, r)
+		}
+	}
+	for _, c := range e.conns {
+		e.up[c] = true
+		e.known[c] = struct{}{}
+	}
+	_ = s.step(a, session.EngineReady{Ranks: e.ranks})
+	for _, r := range e.requests {
+		switch {
+		case !r.restless || r.freed:
+		case r.epoch == a.shape.epoch:
+			e.free(r)
+		case r.quietAt.IsZero():
+			s.tally["blocks kept for a lease"]++
+			r.quietAt = s.now.Add(lease + margin)
+		}
+	}
+	return true
+}
+
+// letGo says whether no copy touches memory any more that the agent has unregistered:
+// each writer knows, or its lease is over.
+func (s *sim) letGo(a *agent) bool {
+	for _, m := range s.ordersTo(a) {
+		if m.target == nil || m.target.engine != a.engine || a.memory[m.order.Target] == m.target {
+			continue
+		}
+		if s.stillWrites(m) {
+			return false
+		}
+		m.barred = true
+	}
+	return true
+}
+
+// register hands the memory of a rank over, which is new with a new process.
+func (e *engine) register(a *agent, r moriio.AgentRank) {
+	c := worker(r.DP, r.TP)
+	a.nextMem++
+	r.Memory = a.nextMem
+	if e.memory[c] == nil {
+		last := r.Regions[len(r.Regions)-1]
+		e.memory[c] = &memory{bytes: make([]byte, last.End()), engine: e, dp: r.DP, tp: r.TP}
+	}
+	a.memory[r.Memory] = e.memory[c]
+	if old := e.rank(r.DP, r.TP); old != nil {
+		*old = r
+	} else {
+		e.ranks = append(e.ranks, r)
+	}
+}
+
+// linkLost is what an engine does when all of its connections have ended: its
+// requests fail at once, and the blocks that the agent knows of are kept.
+func (s *sim) linkLost(a *agent) {
+	e := a.engine
+	s.tally["engine lost its agent"]++
+	for _, c := range e.conns {
+		e.up[c] = false
+	}
+	for _, r := range e.requests {
+		if r.over || r.freed {
+			continue
+		}
+		r.over = true
+		for _, c := range e.conns {
+			r.lost[c] = struct{}{}
+		}
+		if !r.blocksSent {
+			e.free(r)
+			continue
+		}
+		r.restless, r.epoch = true, a.shape.epoch
+	}
+}
+
+// agentHearsLoss: the agent notices that the connections have ended.
+func (s *sim) agentHearsLoss(a *agent) {
+	a.engine.unheard = false
+	for m := range a.registered() {
+		a.unregister(m)
+	}
+	for _, c := range a.engine.conns {
+		if _, known := a.engine.known[c]; known {
+			delete(a.engine.known, c)
+			_ = s.step(a, session.EngineGone{Conn: c})
+		}
+	}
+}
+
+func (a *agent) registered() map[*memory]struct{} {
+	set := map[*memory]struct{}{}
+	for _, m := range a.memory {
+		set[m] = struct{}{}
+	}
+	return set
+}
+
+// dropLink is an engine that gives its agent up, as it says nothing: it may be frozen.
+func (s *sim) dropLink(a *agent) {
+	if a.dead || len(a.engine.known) == 0 {
+		return
+	}
+	s.logf("%s: the engine ends its connections", a.shape.host)
+	s.linkLost(a)
+	if !a.runs() {
+		a.engine.unheard = true
+		return
+	}
+	s.agentHearsLoss(a)
+}
+
+// loseWorker ends one worker's process; the requests of its rank know that the next
+// one is not the one that they began with.
+func (s *sim) loseWorker(a *agent) {
+	e := a.engine
+	c := worker(s.rng.IntN(a.shape.dp), s.rng.IntN(a.shape.tp))
+	if !a.runs() || e.unheard {
+		return
+	}
+	if !e.up[c] {
+		s.engineUp(a)
+		return
+	}
+	s.tally["worker lost"]++
 	e.up[c] = false
-	if c.Kind == kvproto.Worker {
-		delete(a.memory, e.memoryID(c.DP, c.TP))
+	if m := e.memory[c]; m != nil {
+		m.dead = true
+		delete(e.memory, c)
+		a.unregister(m)
 	}
 	for _, r := range e.requests {
 		if r.dp == c.DP {
 			r.lost[c] = struct{}{}
+			delete(r.told, c) // the next connection begins anew
 		}
 	}
-	s.step(a, session.EngineGone{Conn: c})
-}
-
-func (s *sim) loseWorker(a *agent) {
-	c := worker(s.rng.IntN(a.shape.dp), s.rng.IntN(a.shape.tp))
-	if a.engine.up[c] {
-		s.loseConn(a, c)
-		return
+	if s.rng.IntN(4) == 0 && s.engineUp(a) {
+		return // so fast that the agent sees but other memory
 	}
-	s.engineUp(a)
+	delete(e.known, c)
+	_ = s.step(a, session.EngineGone{Conn: c})
 }
 
 // restartEngine replaces the engine's process, but not the agent.
 func (s *sim) restartEngine(a *agent) {
-	for _, c := range a.engine.conns() {
-		if a.engine.up[c] {
-			s.loseConn(a, c)
-		}
+	s.logf("%s: the engine restarts", a.shape.host)
+	s.tally["engine restarted"]++
+	s.linkLost(a)
+	a.engine.die()
+	before := a.engine
+	switch {
+	case a.dead:
+		a.engine = newEngine(a.shape)
+	case a.runs():
+		s.agentHearsLoss(a)
+		a.engine = newEngine(a.shape)
+		s.engineUp(a)
+	default:
+		a.engine = newEngine(a.shape)
+		a.engine.unheard, a.engine.known = true, before.known
 	}
-	a.engine = newEngine(a.shape)
-	s.engineUp(a)
-}
-
-// engineActs does the next thing for some request, or starts one.
-func (s *sim) engineActs() bool {
-	if s.calm {
-		for _, a := range s.agents {
-			if !a.engine.complete() {
-				s.engineUp(a)
-				return true
-			}
-		}
-	}
-	if s.wanted > 0 && (s.calm || s.rng.IntN(6) == 0) && s.startRequest() {
-		s.wanted--
-		return true
-	}
-	for _, i := range s.rng.Perm(len(s.agents)) {
-		a := s.agents[i]
-		ids := make([]string, 0, len(a.engine.requests))
-		for n := range s.nextID {
-			if id := fmt.Sprintf("t%d", n); a.engine.requests[id] != nil {
-				ids = append(ids, id)
-			}
-		}
-		for _, j := range s.rng.Perm(len(ids)) {
-			if s.requestActs(a, a.engine.requests[ids[j]]) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// startRequest gives a request to a prefill and a decode engine, as the router does.
-// It waits for room at both.
-func (s *sim) startRequest() bool {
-	p := s.pick(func(a *agent) bool { return a.shape.role == kvlayout.Prefill })
-	d := s.pick(func(a *agent) bool { return a.shape.role == kvlayout.Decode })
-	id := fmt.Sprintf("t%d", s.nextID)
-	tokens := 1 + s.rng.IntN(3*s.pairs[0].block)
-	pdp, ddp := s.rng.IntN(p.shape.dp), s.rng.IntN(d.shape.dp)
-	if !p.engine.room(pdp, tokens) || !d.engine.room(ddp, tokens) {
-		return false
-	}
-	s.nextID++
-	pr := s.newRequest(p, id, pdp, tokens)
-	dr := s.newRequest(d, id, ddp, tokens)
-	if s.rng.IntN(3) == 0 {
-		dr.first = s.rng.IntN(tokens + 1)
-	}
-	dr.peer, dr.peerDP = &p.shape, pr.dp
-	if s.faults && s.rng.IntN(20) == 0 {
-		pr.tokens++ // the engines work on different prompts
-	}
-	s.logf("%s from %s/%d to %s/%d: %d tokens from %d, blocks %v and %v", id, p.shape.host, pr.dp, d.shape.host, dr.dp, tokens, dr.first, pr.blocks, dr.blocks)
-	return true
 }
 
 // blocksFor is what a prompt needs, with one token to spare.
@@ -215,156 +297,74 @@ func (e *engine) blocksFor(tokens int) int {
 func (e *engine) room(dp, tokens int) bool {
 	free := e.shape.blocks
 	for _, owner := range e.owner[dp] {
-		if owner != "" {
+		if owner != nil {
 			free--
 		}
 	}
 	return free >= e.blocksFor(tokens)
 }
 
-func (s *sim) newRequest(a *agent, id string, dp, tokens int) *request {
-	r := &request{
-		id: id, dp: dp, tokens: tokens, mute: s.faults && s.rng.IntN(15) == 0,
-		saved: map[int]int{}, sealed: map[int]bool{}, touched: map[session.Conn]bool{}, told: map[session.Conn]string{}, lost: map[session.Conn]struct{}{},
-	}
-	for _, c := range a.engine.conns() {
-		if c.DP == r.dp && !a.engine.up[c] {
-			r.lost[c] = struct{}{}
-		}
-	}
-	need := a.engine.blocksFor(tokens)
-	for _, block := range s.rng.Perm(a.shape.blocks) {
-		if len(r.blocks) < need && a.engine.owner[r.dp][int32(block)] == "" {
-			r.blocks = append(r.blocks, int32(block))
-			a.engine.owner[r.dp][int32(block)] = id
-		}
-	}
-	a.engine.requests[id] = r
-	return r
-}
-
 // free gives the blocks back, poisoned, to be used again soon.
-func (e *engine) free(r *request, memory map[uint32][]byte) {
+func (e *engine) free(r *request) {
 	if r.freed {
 		return
 	}
 	r.freed = true
 	for _, block := range r.blocks {
-		e.owner[r.dp][block] = ""
+		e.owner[r.dp][block] = nil
 		for tp := range e.shape.tp {
+			m := e.memory[worker(r.dp, tp)]
+			if m == nil {
+				continue
+			}
 			for _, region := range e.regions(r.dp, tp) {
-				if m := memory[e.memoryID(r.dp, tp)]; m != nil {
-					clear(m[region.Offset+int64(block)*region.BlockStride:][:region.BlockStride])
-				}
+				clear(m.bytes[region.Offset+int64(block)*region.BlockStride:][:region.BlockStride])
 			}
 		}
 	}
 }
 
-// requestActs sends the next message of a request. It reports false when nothing is left.
-func (s *sim) requestActs(a *agent, r *request) bool {
-	c := scheduler(r.dp)
-	_, lost := r.lost[c]
-	schedules := a.engine.up[c] && !lost && !r.abortSent
-	send := func(m kvproto.Message) bool {
-		s.step(a, session.EngineMessage{Conn: c, Message: m})
-		return true
-	}
-	if s.faults && schedules && s.rng.IntN(60) == 0 {
-		r.abortSent = true
-		return send(kvproto.Abort{Transfer: r.id})
-	}
-	if schedules && !r.expectSent {
-		r.expectSent = true
-		return send(kvproto.Expect{Transfer: r.id, Tokens: r.tokens, Hash: []byte("h")})
-	}
-	if a.shape.role == kvlayout.Decode {
-		return schedules && s.receives(a, r)
-	}
-	return schedules && s.holds(a, r) || s.workerActs(a, r)
-}
-
-// holds keeps prefill's blocks for the transfer, before its workers save or after.
-func (s *sim) holds(a *agent, r *request) bool {
-	if r.blocksSent || r.mute || (s.rng.IntN(2) == 0 && len(r.sealed) < a.shape.tp) {
-		return false
-	}
-	r.blocksSent = true
-	r.joined(a)
-	s.step(a, session.EngineMessage{Conn: scheduler(r.dp), Message: kvproto.Hold{Transfer: r.id, Blocks: r.blocks, Tokens: r.tokens}})
-	return true
-}
-
-// receives asks for the transfer into decode's blocks.
-func (s *sim) receives(a *agent, r *request) bool {
-	if r.blocksSent || r.mute {
-		return false
-	}
-	r.blocksSent = true
-	r.joined(a)
-	s.step(a, session.EngineMessage{Conn: scheduler(r.dp), Message: kvproto.Receive{
-		Transfer: r.id, Blocks: r.blocks, FirstToken: r.first, Tokens: r.tokens,
-		Peer: kvproto.Peer{Host: r.peer.host, Handshake: 1, Notify: 2, DP: r.peerDP, TPSize: r.peer.tp},
-	}})
-	return true
-}
-
-// joined: the workers that are up when the blocks are named have a part from there on.
-func (r *request) joined(a *agent) {
-	for tp := range a.shape.tp {
-		c := worker(r.dp, tp)
-		delete(r.lost, c)
-		if !a.engine.up[c] {
-			r.lost[c] = struct{}{}
-		}
+// refusedBy is the agent's answer that it does not take a message. Blocks that it
+// does not take are quiet.
+func (s *sim) refusedBy(a *agent, r *request, m kvproto.Message) {
+	switch m.(type) {
+	case kvproto.Hold, kvproto.Receive, kvproto.Abort:
+		s.tally["request refused"]++
+		r.over = true
+		a.engine.free(r)
+	default:
 	}
 }
 
-// workerActs computes a layer on some rank and says so, or seals.
-func (s *sim) workerActs(a *agent, r *request) bool {
-	if r.mute || r.freed {
-		return false
-	}
-	for _, tp := range s.rng.Perm(a.shape.tp) {
-		c := worker(r.dp, tp)
-		if !a.engine.up[c] || r.sealed[tp] {
-			continue
-		}
-		delete(r.lost, c)
-		r.touched[c] = true
-		if layer := r.saved[tp]; layer < a.shape.layers {
-			r.saved[tp]++
-			memory := a.memory[a.engine.memoryID(r.dp, tp)]
-			eachRow(a.shape, a.engine.regions(r.dp, tp), layer, tp, r.tokens, r.blocks, func(head, token int, at, length int64) {
-				for k := range length {
-					memory[at+k] = content(r.id, layer, head, token, k)
-				}
-			})
-			s.step(a, session.EngineMessage{Conn: c, Message: kvproto.Save{Transfer: r.id, Layer: layer}})
-			return true
-		}
-		r.sealed[tp] = true
-		s.step(a, session.EngineMessage{Conn: c, Message: kvproto.Sealed{Transfer: r.id}})
-		return true
-	}
-	return false
-}
-
-// checkAnswered: whoever was owed an answer has got it.
+// checkAnswered: whoever was owed an answer has got it, and no block is held.
 func (s *sim) checkAnswered(a *agent) {
 	for _, r := range a.engine.requests {
-		c := scheduler(r.dp)
-		_, lost := r.lost[c]
-		if !lost && r.answer == "" && (r.blocksSent || r.abortSent) {
-			s.violation("%s: the scheduler was never answered for %s", a.shape.host, r.id)
+		if r.blocksSent && !r.freed {
+			s.violation("%s: the blocks of %s are held at the end: %+v", a.shape.host, r.id, r)
 		}
-		for tp := range a.shape.tp {
-			c := worker(r.dp, tp)
-			_, lost := r.lost[c]
-			owed := r.blocksSent || (len(r.touched) > 0 && !r.abortSent)
-			if _, told := r.told[c]; !lost && owed && !told {
-				s.violation("%s: worker %d/%d was never told how %s ended", a.shape.host, r.dp, tp, r.id)
-			}
+		if !r.over {
+			s.checkTold(a, r)
 		}
 	}
+}
+
+func (s *sim) checkTold(a *agent, r *request) {
+	if _, lost := r.lost[scheduler(r.dp)]; !lost && r.answer == "" && (r.blocksSent || r.abortSent) {
+		s.violation("%s: the scheduler was never answered for %s", a.shape.host, r.id)
+	}
+	if owed := r.blocksSent || len(r.touched) > 0 && !r.abortSent && !r.unserved; !owed {
+		return
+	}
+	for tp := range a.shape.tp {
+		c := worker(r.dp, tp)
+		_, lost := r.lost[c]
+		if _, told := r.told[c]; !lost && !told {
+			s.violation("%s: worker %d/%d was never told how %s ended", a.shape.host, r.dp, tp, r.id)
+		}
+	}
+}
+
+// name of a request in a trace.
+func (r *request) String() string {
+	return fmt.Sprintf("%s (%s) of dp %d: %d tokens from %d in blocks %v", r.id, r.prompt, r.dp, r.tokens, r.first, r.blocks)
 }

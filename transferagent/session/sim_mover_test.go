@@ -3,298 +3,353 @@ package session_test
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/pdpool/pdpool/kvlayout"
-	"github.com/pdpool/pdpool/transferagent/kvproto"
 	"github.com/pdpool/pdpool/transferagent/session"
 )
+
+// A writer checks its lease before each batch; it is renewed all the time while both
+// agents run and reach each other. Who can't ask a writer to stop waits for the lease,
+// and the margin on top.
+const (
+	lease  = 5 * time.Second
+	margin = time.Second
+)
+
+// memory is the KV memory of one rank of an engine. It stays with the engine whatever
+// agent it is registered at, and under whatever number.
+type memory struct {
+	bytes  []byte
+	engine *engine
+	dp, tp int
+	dead   bool // its process has ended: what is written there harms nobody
+}
+
+// moverSession is what a writer's mover has with a reader's: two incarnations.
+type moverSession struct {
+	writer, reader           *agent
+	writerEpoch, readerEpoch uint64
+	until                    time.Time // end of the lease, zero while it is renewed
+	over                     bool      // as the writer knows
+}
 
 // moving is a copy order under way.
 type moving struct {
 	order   session.CopyOrder
-	applied int // of its copies
+	session *moverSession
+	target  *memory // once the session has found it
+	applied int     // of its copies
 	bytes   int64
-	cut     bool // its session has ended
+	slow    bool
+	barred  bool // the reader has told the writer that the transfer is revoked
+}
+
+var errStalled = errors.New("nothing moves")
+
+func (s *sim) newMoving(a *agent, o session.CopyOrder) *moving {
+	reader := s.find(o.Peer.Host)
+	if string(o.Address) != o.Peer.Host {
+		s.violation("%s: copy order %d goes to mover %q of %s", a.shape.host, o.ID, o.Address, o.Peer.Host)
+	}
+	key := [2]string{a.shape.host, reader.shape.host}
+	x := s.sessions[key]
+	if x == nil || x.over || x.writerEpoch != a.shape.epoch || x.readerEpoch != o.Epoch {
+		x = &moverSession{writer: a, reader: reader, writerEpoch: a.shape.epoch, readerEpoch: o.Epoch}
+		if !s.connected(x) {
+			x.until = s.now // it can't begin
+		}
+		s.sessions[key] = x
+	}
+	return &moving{order: o, session: x, slow: s.faults && s.rng.IntN(5) == 0}
+}
+
+// connected says whether both ends run, are who they were and reach each other.
+func (s *sim) connected(x *moverSession) bool {
+	return !x.over && x.writer.runs() && x.reader.runs() && !s.cuts[pairOf(x.writer.shape.host, x.reader.shape.host)] &&
+		x.writer.shape.epoch == x.writerEpoch && x.reader.shape.epoch == x.readerEpoch
+}
+
+// runOut lets a lease begin to run out.
+func (s *sim) runOut(x *moverSession) {
+	if x.until.IsZero() {
+		x.until = s.now.Add(lease)
+	}
+}
+
+func (s *sim) disconnect(a *agent) {
+	for _, x := range s.sessions {
+		if x.writer == a || x.reader == a {
+			s.runOut(x)
+		}
+	}
+}
+
+// reconnect renews the leases that have not run out; a session whose has is over.
+func (s *sim) reconnect() {
+	for _, x := range s.sessions {
+		switch {
+		case x.until.IsZero() || !s.connected(x):
+		case s.now.Before(x.until):
+			x.until = time.Time{}
+		default:
+			x.over = true
+		}
+	}
+}
+
+// leases are the times that somebody waits for.
+func (s *sim) leases() []time.Time {
+	var times []time.Time
+	for _, a := range s.agents {
+		for _, m := range a.orders {
+			if !m.session.until.IsZero() {
+				times = append(times, m.session.until)
+			}
+		}
+		for _, r := range a.engine.requests {
+			if r.restless && !r.freed && !r.quietAt.IsZero() {
+				times = append(times, r.quietAt)
+			}
+		}
+	}
+	return times
 }
 
 // move carries on some copy order, or answers one.
 func (s *sim) move() bool {
-	a := s.pick(func(a *agent) bool { return len(a.orders) > 0 })
-	if a == nil {
-		return false
+	for _, i := range s.rng.Perm(len(s.agents)) {
+		a := s.agents[i]
+		if !a.runs() {
+			continue
+		}
+		for _, j := range s.rng.Perm(len(a.orders)) {
+			if m := a.orders[j]; (!m.slow || s.calm || s.rng.IntN(8) == 0) && s.carryOn(a, j) {
+				return true
+			}
+		}
 	}
-	i := s.rng.IntN(len(a.orders))
+	return false
+}
+
+// carryOn reports false when the order is stuck.
+func (s *sim) carryOn(a *agent, i int) bool {
 	m := a.orders[i]
-	err := s.apply(a, m, 1+s.rng.IntN(4))
-	if err == nil && m.applied < len(m.order.Copies) {
+	err := s.apply(a, m, 1+s.rng.IntN(3))
+	switch {
+	case errors.Is(err, errStalled):
+		s.tally["order stalled"]++
+		return false
+	case err == nil && m.applied < len(m.order.Copies):
+		if s.faults && !s.calm && s.rng.IntN(20) == 0 {
+			s.ambush(m)
+		}
 		return true
 	}
 	a.orders = slices.Delete(a.orders, i, i+1)
 	if err != nil {
 		s.abandon(m)
 	}
-	s.step(a, session.Copied{ID: m.order.ID, Moved: m.bytes, Err: err})
+	s.answer(a, session.Copied{ID: m.order.ID, Moved: m.bytes, Err: err})
+	return true
+}
+
+// answer tells the machine what its mover has done, at once or late.
+func (s *sim) answer(a *agent, ev session.Event) {
+	if s.faults && s.rng.IntN(3) == 0 {
+		a.late = append(a.late, ev)
+		return
+	}
+	_ = s.step(a, ev)
+}
+
+func (s *sim) answerLate() bool {
+	a := s.pick(func(a *agent) bool { return a.runs() && len(a.late) > 0 })
+	if a == nil {
+		return false
+	}
+	i := s.rng.IntN(len(a.late))
+	ev := a.late[i]
+	a.late = slices.Delete(a.late, i, i+1)
+	_ = s.step(a, ev)
 	return true
 }
 
 // apply copies the next n copies of an order, checking on both sides that the
 // blocks still belong to the transfer.
 func (s *sim) apply(a *agent, m *moving, n int) error {
-	o := m.order
-	target := s.find(o.Peer.Host)
-	source, registered := a.memory[o.Source]
-	switch {
-	case m.cut:
-		return errors.New("session has ended")
-	case target.shape.epoch != o.Epoch || string(o.Address) != target.shape.host:
-		return errors.New("session of another incarnation")
-	case !registered:
+	source := a.memory[m.order.Source]
+	if source == nil {
 		return errors.New("source memory is gone")
-	case target.memory[o.Target] == nil:
-		return errors.New("target memory is gone")
 	}
-	if _, refused := target.refused[o.Transfer]; refused {
-		return errors.New("revoked")
+	if err := s.mayWrite(m); err != nil {
+		return err
 	}
-	if s.faults && !s.calm && s.rng.IntN(60) == 0 {
+	if s.faults && !s.calm && s.rng.IntN(25) == 0 {
+		s.tally["copy failed"]++
 		return errors.New("the wire broke")
 	}
-	for ; n > 0 && m.applied < len(o.Copies); n-- {
-		c := o.Copies[m.applied]
+	for ; n > 0 && m.applied < len(m.order.Copies); n-- {
+		c := m.order.Copies[m.applied]
 		m.applied++
 		for i := range int64(c.Count) {
 			from, to := c.Src+i*c.SrcStride, c.Dst+i*c.DstStride
-			s.checkOwner(a, o.WriterDP, o.WriterTP, o.Transfer, from, c.Length)
-			s.checkOwner(target, o.ReaderDP, o.ReaderTP, o.Transfer, to, c.Length)
+			s.checkOwner(source, m.order.Transfer, from, c.Length)
+			s.checkOwner(m.target, m.order.Transfer, to, c.Length)
 			if s.wrong != nil {
 				return s.wrong
 			}
-			m.bytes += int64(copy(target.memory[o.Target][to:to+c.Length], source[from:from+c.Length]))
+			m.bytes += int64(copy(m.target.bytes[to:to+c.Length], source.bytes[from:from+c.Length]))
 		}
 	}
 	return nil
 }
 
+// mayWrite is what a writer looks at before a batch. Without a connection it can't
+// know what the reader wants, and goes by its lease.
+func (s *sim) mayWrite(m *moving) error {
+	x := m.session
+	switch {
+	case x.over:
+		return errors.New("session has ended")
+	case m.barred:
+		return errors.New("revoked")
+	case s.connected(x):
+		return s.reach(m)
+	case !s.now.Before(x.until):
+		return errors.New("the lease has run out")
+	case s.mapped && m.target != nil:
+		if x.reader.dead || x.reader.shape.epoch != x.readerEpoch {
+			s.tally["write into the memory of a dead agent"]++
+		}
+		return nil
+	}
+	return errStalled
+}
+
+// reach finds the target, and learns there what the reader has revoked. A mapped
+// writer that has begun may not have come to that yet; one that begins has, as it
+// hears of memories and of revoked transfers in order.
+func (s *sim) reach(m *moving) error {
+	reader, o := m.session.reader, m.order
+	begins := m.target == nil
+	if begins {
+		m.target = reader.memory[o.Target]
+	}
+	if m.target == nil || reader.memory[o.Target] != m.target {
+		return errors.New("target memory is gone")
+	}
+	_, barred := reader.barred[o.Transfer]
+	_, refused := reader.refused[o.Transfer]
+	if barred || refused && (!s.mapped || begins || s.rng.IntN(2) == 0) {
+		return errors.New("revoked")
+	}
+	return nil
+}
+
+// stillWrites says whether a copy of an order may yet be placed.
+func (s *sim) stillWrites(m *moving) bool {
+	x := m.session
+	switch {
+	case x.over, m.barred:
+		return false
+	case s.connected(x):
+		_, barred := x.reader.barred[m.order.Transfer]
+		return !barred && (m.target == nil || x.reader.memory[m.order.Target] == m.target)
+	}
+	return s.mapped && m.target != nil && s.now.Before(x.until)
+}
+
 // stray is a copy of a failed order that has left the writer.
 type stray struct {
-	order session.CopyOrder
-	copy  kvlayout.Copy
+	order  session.CopyOrder
+	copy   kvlayout.Copy
+	target *memory
 }
 
 // abandon leaves the next copy of a failed order with the target, which may place
-// it at any time until it has revoked the transfer.
+// it at any time until it has revoked the transfer. Only a stream has such.
 func (s *sim) abandon(m *moving) {
-	target := s.find(m.order.Peer.Host)
-	_, refused := target.refused[m.order.Transfer]
-	if refused || target.shape.epoch != m.order.Epoch || target.memory[m.order.Target] == nil || m.applied == len(m.order.Copies) {
+	reader, o := m.session.reader, m.order
+	_, refused := reader.refused[o.Transfer]
+	target := reader.memory[o.Target]
+	if s.mapped || refused || reader.dead || reader.shape.epoch != o.Epoch || target == nil || m.applied == len(o.Copies) {
 		return
 	}
-	target.strays = append(target.strays, stray{m.order, m.order.Copies[m.applied]})
+	reader.strays = append(reader.strays, stray{o, o.Copies[m.applied], target})
 }
 
 // land places a stray.
 func (s *sim) land() bool {
-	a := s.pick(func(a *agent) bool { return len(a.strays) > 0 })
+	a := s.pick(func(a *agent) bool { return a.runs() && len(a.strays) > 0 })
 	if a == nil {
 		return false
 	}
 	i := s.rng.IntN(len(a.strays))
-	o, c := a.strays[i].order, a.strays[i].copy
+	t := a.strays[i]
 	a.strays = slices.Delete(a.strays, i, i+1)
-	if a.memory[o.Target] == nil {
-		return true
-	}
-	for i := range int64(c.Count) {
-		s.checkOwner(a, o.ReaderDP, o.ReaderTP, o.Transfer, c.Dst+i*c.DstStride, c.Length)
+	s.tally["stray placed"]++
+	for i := range int64(t.copy.Count) {
+		s.checkOwner(t.target, t.order.Transfer, t.copy.Dst+i*t.copy.DstStride, t.copy.Length)
 	}
 	return true
-}
-
-// checkOwner holds a copy to the blocks of its own transfer.
-func (s *sim) checkOwner(a *agent, dp, tp int, transfer string, at, length int64) {
-	region := a.engine.region(dp, tp, at)
-	if region == nil || at+length > region.End() {
-		s.violation("%s: bytes %d..%d of %s are in no layer of rank %d/%d", a.shape.host, at, at+length, transfer, dp, tp)
-		return
-	}
-	for _, byteAt := range []int64{at, at + length - 1} {
-		block := int32((byteAt - region.Offset) / region.BlockStride)
-		if owner := a.engine.owner[dp][block]; owner != transfer {
-			s.violation("%s: a copy of %s touches block %d of dp %d, which belongs to %q", a.shape.host, transfer, block, dp, owner)
-		}
-	}
 }
 
 // answerRevoke says that nobody writes any more. Orders that come later are refused,
-// and strays are thrown away.
+// and strays are thrown away. A writer that can't be asked has a lease that is waited for.
 func (s *sim) answerRevoke() bool {
-	a := s.pick(func(a *agent) bool { return len(a.revokes) > 0 })
-	if a == nil {
-		return false
-	}
-	id := a.revokes[0]
-	a.revokes = a.revokes[1:]
-	a.barred[id] = struct{}{}
-	a.strays = slices.DeleteFunc(a.strays, func(t stray) bool { return t.order.Transfer == id })
-	s.step(a, session.Revoked{Transfer: id})
-	return true
-}
-
-// checkQuiet: blocks are reported free while no copy can touch them.
-func (s *sim) checkQuiet(a *agent, id string) {
-	for _, t := range a.strays {
-		if t.order.Transfer == id && a.memory[t.order.Target] != nil {
-			s.violation("%s: blocks of %s are free while copy order %d may still be placed", a.shape.host, id, t.order.ID)
-		}
-	}
-	for _, from := range s.agents {
-		for _, m := range from.orders {
-			if m.order.Transfer != id {
-				continue
-			}
-			if from == a {
-				s.violation("%s: blocks of %s are free while copy order %d is open", a.shape.host, id, m.order.ID)
-			}
-			_, barred := a.barred[id]
-			if m.order.Peer.Host == a.shape.host && m.order.Epoch == a.shape.epoch && !barred {
-				s.violation("%s: blocks of %s are free while %s has copy order %d open", a.shape.host, id, from.shape.host, m.order.ID)
-			}
-		}
-	}
-}
-
-// content is byte k of the row of a token, as prefill computes it.
-func content(id string, layer, head, token int, k int64) byte {
-	h := uint32(2166136261)
-	for _, b := range []byte(id) {
-		h = (h ^ uint32(b)) * 16777619
-	}
-	for _, n := range []int{layer, head, token, int(k)} {
-		h = (h ^ uint32(n+1)) * 16777619
-	}
-	return byte(h>>13) | 1 // never 0, which is poison
-}
-
-// rowAt is where the engine with this layout keeps a token's row: vLLM's slot
-// formula. ok is false when another DCP rank has it.
-func rowAt(sh shape, region kvlayout.Region, tp, head, token int, blocks []int32) (at int64, ok bool) {
-	n, b := max(sh.dcp, 1), sh.block
-	virtual, o := token/(b*n), token%(b*n)
-	if o/sh.il%n != tp%n {
-		return 0, false
-	}
-	slot := o/(sh.il*n)*sh.il + o%sh.il
-	at = region.Offset + int64(blocks[virtual])*region.BlockStride +
-		int64(head-region.Heads.First)*region.HeadStride + int64(slot)*region.TokenStride
-	return at, true
-}
-
-// eachRow visits every row of a prompt that a rank holds.
-func eachRow(sh shape, regions []kvlayout.Region, layer, tp, tokens int, blocks []int32, visit func(head, token int, at, length int64)) {
-	for _, region := range regions {
-		if layer >= 0 && region.Layer != layer {
+	for _, i := range s.rng.Perm(len(s.agents)) {
+		a := s.agents[i]
+		if !a.runs() {
 			continue
 		}
-		for head := region.Heads.First; head < region.Heads.First+region.Heads.Count; head++ {
-			for token := range tokens {
-				if at, ok := rowAt(sh, region, tp, head, token, blocks); ok {
-					visit(head, token, at, region.RowBytes)
-				}
+		for j, id := range a.revokes {
+			if s.unasked(a, id) {
+				s.tally["revoke waits for a lease"]++
+				continue
+			}
+			a.revokes = slices.Delete(a.revokes, j, j+1)
+			a.barred[id] = struct{}{}
+			for _, m := range s.ordersTo(a) {
+				m.barred = m.barred || m.order.Transfer == id && (s.connected(m.session) || !s.stillWrites(m))
+			}
+			a.strays = slices.DeleteFunc(a.strays, func(t stray) bool { return t.order.Transfer == id })
+			s.answer(a, session.Revoked{Transfer: id})
+			return true
+		}
+	}
+	return false
+}
+
+// unasked says whether a writer of the transfer still writes and can't be told.
+func (s *sim) unasked(a *agent, id string) bool {
+	for _, m := range s.ordersTo(a) {
+		if m.order.Transfer == id && !s.connected(m.session) && s.stillWrites(m) {
+			return true
+		}
+	}
+	return false
+}
+
+// ordersTo lists the open orders to this incarnation of an agent.
+func (s *sim) ordersTo(a *agent) []*moving {
+	var open []*moving
+	for _, from := range s.agents {
+		for _, m := range from.orders {
+			if m.session.reader == a && m.order.Epoch == a.shape.epoch {
+				open = append(open, m)
 			}
 		}
 	}
+	return open
 }
 
-// checkRows: after Done, every row that decode lacked is the one of its prompt.
-func (s *sim) checkRows(a *agent, r *request) {
-	for tp := range a.shape.tp {
-		memory := a.memory[a.engine.memoryID(r.dp, tp)]
-		for _, region := range a.engine.regions(r.dp, tp) {
-			eachRow(a.shape, []kvlayout.Region{region}, -1, tp, r.tokens, r.blocks, func(head, token int, at, length int64) {
-				for k := range length {
-					if want := content(r.id, region.Layer, head, token, k); token >= r.first && memory[at+k] != want {
-						s.violation("%s: %s is done, but layer %d head %d token %d at rank %d/%d is wrong at byte %d: %d instead of %d",
-							a.shape.host, r.id, region.Layer, head, token, r.dp, tp, k, memory[at+k], want)
-						return
-					}
-				}
-			})
+// unregister takes a memory from an agent: it forgets what was on its way there.
+func (a *agent) unregister(mem *memory) {
+	for id, m := range a.memory {
+		if m == mem {
+			delete(a.memory, id)
 		}
 	}
-}
-
-// notice is what the engine hears.
-func (s *sim) notice(a *agent, n session.Notice) {
-	id := noticeID(n.Message)
-	r := a.engine.requests[id]
-	if r == nil {
-		s.violation("%s: %s is told %s of a transfer that it never had", a.shape.host, connText(n.Conn), noticeText(n.Message))
-		return
-	}
-	if _, lost := r.lost[n.Conn]; lost || !a.engine.up[n.Conn] {
-		s.violation("%s: %s is told %s, but its connection is a new one or down", a.shape.host, connText(n.Conn), noticeText(n.Message))
-	}
-	if n.Conn.Kind == kvproto.Worker {
-		s.workerTold(a, r, n)
-		return
-	}
-	s.schedulerTold(a, r, n)
-}
-
-func (s *sim) workerTold(a *agent, r *request, n session.Notice) {
-	if before, twice := r.told[n.Conn]; twice {
-		s.violation("%s: %s is told %s after %s", a.shape.host, connText(n.Conn), noticeText(n.Message), before)
-	}
-	switch n.Message.(type) {
-	case kvproto.Done, kvproto.Failed:
-	default:
-		s.violation("%s: a worker is told %s", a.shape.host, noticeText(n.Message))
-	}
-	r.told[n.Conn] = noticeText(n.Message)
-}
-
-func (s *sim) schedulerTold(a *agent, r *request, n session.Notice) {
-	_, quiet := n.Message.(kvproto.Quiet)
-	_, released := n.Message.(kvproto.Released)
-	_, done := n.Message.(kvproto.Done)
-	prefill := a.shape.role == kvlayout.Prefill
-	switch {
-	case quiet && !r.abortSent, !quiet && !r.blocksSent:
-		s.violation("%s: the scheduler is told %s unasked", a.shape.host, noticeText(n.Message))
-	case prefill && done, !prefill && released:
-		s.violation("%s: the %s scheduler is told %s", a.shape.host, a.shape.role, noticeText(n.Message))
-	case r.answer != "" && (!quiet || r.answer == noticeText(n.Message)):
-		s.violation("%s: the scheduler is told %s after %s", a.shape.host, noticeText(n.Message), r.answer)
-	}
-	first := r.answer == ""
-	r.answer = noticeText(n.Message)
-	if !first {
-		return
-	}
-	s.checkQuiet(a, r.id)
-	if done {
-		s.checkRows(a, r)
-	}
-	if !prefill {
-		if done {
-			s.done++
-		} else {
-			s.failed++
-		}
-	}
-	a.engine.free(r, a.memory)
-}
-
-func noticeID(m kvproto.Message) string {
-	switch m := m.(type) {
-	case kvproto.Done:
-		return m.Transfer
-	case kvproto.Failed:
-		return m.Transfer
-	case kvproto.Quiet:
-		return m.Transfer
-	case kvproto.Released:
-		return m.Transfer
-	}
-	return ""
+	a.strays = slices.DeleteFunc(a.strays, func(t stray) bool { return t.target == mem })
 }

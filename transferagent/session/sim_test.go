@@ -5,23 +5,27 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/pdpool/pdpool/kvlayout"
-	"github.com/pdpool/pdpool/moriio"
 	"github.com/pdpool/pdpool/transferagent/session"
 )
 
 var (
 	simSeed  = flag.Uint64("sim.seed", 0, "play only this schedule of TestSimulation, with a trace")
 	simCount = flag.Uint64("sim.count", 0, "play that many schedules of TestSimulation, however long it takes")
+	simFirst = flag.Uint64("sim.first", 0, "the seed before the first one, instead of a random one")
 )
 
-// TestSimulation plays seeded schedules of several agents of both roles over a
-// network that drops, delays, reorders and duplicates, with engines and agents that
-// die, and movers that copy real bytes. See sim.check for what has to hold.
+// TestSimulation plays seeded schedules of several pods of both roles over a network
+// that loses, delays, reorders and doubles messages and falls apart and heals. Agents
+// and engines die, alone or together, freeze, and come back with another memory;
+// clocks jump; copies of real bytes are slow, fail, or go on after the death of the
+// agent that they go to. sim_fault_test.go has what happens; sim_check_test.go what has
+// to hold after each event, at the end of each transfer and when all is quiet.
 func TestSimulation(t *testing.T) {
 	if *simSeed != 0 {
 		s := newSim(*simSeed)
@@ -33,80 +37,105 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	schedules, budget := uint64(4000), 4*time.Second
+	schedules, budget := uint64(6000), 8*time.Second
 	if testing.Short() {
 		schedules = 300
 	}
 	if *simCount > 0 {
-		schedules, budget = *simCount, time.Hour
+		schedules, budget = *simCount, 24*time.Hour
 	}
 	began := time.Now()
 	first := uint64(began.UnixNano()) & 0xffffffff
-	var done, failed int
+	if *simFirst > 0 {
+		first = *simFirst
+	}
+	total := tally{}
 	seed := first
 	for seed < first+schedules && (seed < first+300 || time.Since(began) < budget) {
 		seed++
 		s := newSim(seed)
 		if err := s.play(); err != nil {
-			t.Fatalf("seed %d: %v\n(go test -run TestSimulation -sim.seed %d -v shows the trace)", seed, err, seed)
+			t.Fatalf("seed %d: %v\n(replay with a trace: go test ./transferagent/session -run 'TestSimulation$' -sim.seed %d -v)", seed, err, seed)
 		}
-		done, failed = done+s.done, failed+s.failed
+		total.add(s.tally)
 	}
-	t.Logf("seeds %d to %d: %d transfers done, %d failed", first+1, seed, done, failed)
-	if done == 0 || failed == 0 {
-		t.Errorf("the schedules are one-sided: %d transfers done, %d failed", done, failed)
+	t.Logf("seeds %d to %d: %s", first+1, seed, total)
+	if missing := total.missing(); seed-first >= 1000 && len(missing) > 0 {
+		t.Errorf("the schedules are one-sided, they have no %s", strings.Join(missing, ", no "))
 	}
 }
 
 // sim is one schedule.
 type sim struct {
-	rng     *rand.Rand
-	now     time.Time
-	faults  bool // drops, deaths and aborts; without, every transfer has to succeed
-	pairs   [2]shape
-	agents  []*agent
-	net     []envelope
-	nextID  int
-	wanted  int // requests still to start
-	calm    bool
-	done    int // transfers that ended well at decode
-	failed  int
-	dials   map[string]int
-	tracing bool
-	trace   []string
-	wrong   error // the first violation
+	rng    *rand.Rand
+	now    time.Time // of the world; the agents' clocks are off by agent.skew
+	faults bool      // without, every transfer has to succeed
+	rate   int       // of actions to one fault
+	mapped bool      // writers have mapped the readers' memory; else they send streams
+	limits session.Limits
+	pairs  [2]shape
+	agents []*agent
+	net    []envelope
+	cuts   map[[2]string]bool // pairs of hosts without a connection, in order
+	// sessions are of movers, by writer and reader.
+	sessions map[[2]string]*moverSession
+	ids      []string // of transfers, in order
+	wanted   int      // requests still to start
+	calm     bool
+	calmed   time.Time
+	dials    map[string]int
+	tally    tally
+	tracing  bool
+	trace    []string
+	wrong    error // the first violation
 }
 
 type envelope struct {
-	to   string
-	wire []byte
+	from, to string
+	wire     []byte
 }
 
-// agent is a pod: machine, mover and engine.
+// agent is a pod: the machine and the mover of its agent, and its engine.
 type agent struct {
 	shape   shape
 	machine session.Machine
+	dead    bool          // the agent's process; the engine has an end of its own
+	frozen  time.Time     // since when, zero when it runs
+	skew    time.Duration // of its clock
 	dials   []session.Peer
 	orders  []*moving
+	late    []session.Event     // answers of the mover that wait for their turn
 	strays  []stray             // sent by writers that gave up on them, not placed yet
 	revokes []string            // asked for
 	refused map[string]struct{} // by the mover
 	barred  map[string]struct{} // refused, and answered by Revoked
-	memory  map[uint32][]byte
+	memory  map[uint32]*memory  // registered here
 	nextMem uint32
 	engine  *engine
 	ended   map[string]struct{} // told to have ended
+	reports map[string]struct{} // sent, of one writer to one reader
 }
 
+// runs says whether the agent's process gets to do anything.
+func (a *agent) runs() bool { return !a.dead && a.frozen.IsZero() }
+
 func newSim(seed uint64) *sim {
-	s := &sim{rng: rand.New(rand.NewPCG(seed, 1)), now: start, dials: map[string]int{}}
-	s.faults = s.rng.IntN(4) > 0
-	s.wanted = 1 + s.rng.IntN(5)
+	s := &sim{
+		rng: rand.New(rand.NewPCG(seed, 1)), now: start, dials: map[string]int{}, tally: tally{},
+		cuts: map[[2]string]bool{}, sessions: map[[2]string]*moverSession{},
+	}
+	s.faults = s.rng.IntN(5) > 0
+	s.rate = []int{12, 40, 120}[s.rng.IntN(3)]
+	s.mapped = s.rng.IntN(2) == 0
+	s.wanted = 1 + s.rng.IntN(7)
+	if s.faults && s.rng.IntN(4) == 0 {
+		s.limits = session.Limits{Transfers: 1 + s.rng.IntN(3), Early: 1 + s.rng.IntN(2), Blocks: 4, Peers: 1}
+	}
 	s.pairs = simPairs[s.rng.IntN(len(simPairs))]
-	for i := range 1 + s.rng.IntN(2) {
+	for i := range 1 + s.rng.IntN(3) {
 		s.agents = append(s.agents, s.newAgent(s.pairs[0], kvlayout.Prefill, fmt.Sprintf("p%d", i)))
 	}
-	for i := range 1 + s.rng.IntN(2) {
+	for i := range 1 + s.rng.IntN(3) {
 		s.agents = append(s.agents, s.newAgent(s.pairs[1], kvlayout.Decode, fmt.Sprintf("d%d", i)))
 	}
 	return s
@@ -130,27 +159,35 @@ var simPairs = func() [][2]shape {
 		pair(mla, 1, 4, 4, 1, 1, 2, 1, 2, 1),
 		pair(mla, 1, 2, 2, 1, 2, 2, 1, 2, 2),
 		pair(gqa, 4, 4, 4, 1, 1, 2, 1, 1, 1),
+		pair(gqa, 4, 2, 4, 1, 1, 1, 2, 1, 1),
 		pair(gqa, 4, 2, 1, 2, 1, 2, 1, 1, 1),
+		pair(mla, 1, 4, 2, 2, 1, 2, 2, 2, 1),
 		pair(gqa, 2, 4, 4, 1, 1, 2, 2, 1, 1),
 	}
 }()
 
 func (s *sim) newAgent(shape shape, role kvlayout.Role, host string) *agent {
-	shape.role, shape.host, shape.epoch = role, host, s.rng.Uint64()|1
-	a := &agent{shape: shape, nextMem: s.rng.Uint32N(1000)}
-	s.boot(a)
+	shape.role, shape.host = role, host
+	a := &agent{shape: shape, engine: newEngine(shape)}
+	s.bootAgent(a)
+	s.engineUp(a)
 	return a
 }
 
-// boot starts a new incarnation of an agent and its engine.
-func (s *sim) boot(a *agent) {
+// bootAgent starts a new incarnation of an agent. Its numbers of memories may be
+// those of the one before.
+func (s *sim) bootAgent(a *agent) {
+	a.shape.epoch = s.rng.Uint64() | 1
+	a.dead, a.frozen, a.skew = false, time.Time{}, 0
 	cfg := a.shape.config()
+	cfg.Limits = s.limits
 	a.machine = newMachine(cfg, a.shape.role)
-	a.dials, a.orders, a.strays, a.revokes = nil, nil, nil, nil
+	a.dials, a.orders, a.late, a.strays, a.revokes = nil, nil, nil, nil, nil
 	a.refused, a.barred = map[string]struct{}{}, map[string]struct{}{}
-	a.memory, a.ended = map[uint32][]byte{}, map[string]struct{}{}
-	a.engine = newEngine(a.shape)
-	s.engineUp(a)
+	a.ended, a.reports = map[string]struct{}{}, map[string]struct{}{}
+	a.memory, a.nextMem = map[uint32]*memory{}, s.rng.Uint32N(3)
+	a.engine.unheard = false
+	clear(a.engine.known)
 }
 
 func (s *sim) find(host string) *agent {
@@ -176,10 +213,11 @@ func (s *sim) violation(format string, args ...any) {
 	}
 }
 
-// step feeds a machine and takes what it wants done.
-func (s *sim) step(a *agent, ev session.Event) {
+// step feeds a machine and takes what it wants done. The error is the machine's.
+func (s *sim) step(a *agent, ev session.Event) error {
 	s.logf("%s < %T %+v", a.shape.host, ev, ev)
-	if err := a.machine.Step(s.now, ev); err != nil {
+	err := a.machine.Step(s.now.Add(a.skew), ev)
+	if err != nil {
 		s.logf("%s   %v", a.shape.host, err)
 		var wrong *session.EventError
 		if !errors.As(err, &wrong) || wrong.Reason == "" {
@@ -194,30 +232,31 @@ func (s *sim) step(a *agent, ev session.Event) {
 	}
 	for _, m := range r.Messages {
 		s.logf("%s > %s %s", a.shape.host, m.Peer.Host, messageText(m.Message))
-		s.net = append(s.net, envelope{m.Peer.Host, wire(m.Message)})
+		s.checkReport(a, m.Message)
+		s.net = append(s.net, envelope{a.shape.host, m.Peer.Host, wire(m.Message)})
 	}
 	for _, p := range r.Dials {
 		s.logf("%s > dial %s", a.shape.host, p.Host)
 		s.dials[a.shape.host+">"+p.Host]++
-		for _, open := range a.dials {
-			if open == p {
-				s.violation("%s dials %s twice at once", a.shape.host, p)
-			}
+		if slices.Contains(a.dials, p) {
+			s.violation("%s dials %s twice at once", a.shape.host, p)
 		}
 	}
+	a.dials = append(a.dials, r.Dials...)
 	for _, o := range r.Copies {
 		s.logf("%s > copy %s", a.shape.host, orderText(o))
-		a.orders = append(a.orders, &moving{order: o})
+		if slices.Contains(a.dials, o.Peer) {
+			s.violation("%s: copy order %d is posted while %s is asked who it is", a.shape.host, o.ID, o.Peer)
+		}
+		a.orders = append(a.orders, s.newMoving(a, o))
 	}
-	a.dials = append(a.dials, r.Dials...)
 	for _, id := range r.Revokes {
 		s.logf("%s > revoke %s", a.shape.host, id)
 		a.revokes = append(a.revokes, id)
 		a.refused[id] = struct{}{}
 	}
-	if left := a.machine.Ready(); len(left.Notices)+len(left.Messages)+len(left.Copies) > 0 {
-		s.violation("%s: Ready returns things twice", a.shape.host)
-	}
+	s.checkStep(a)
+	return err
 }
 
 // play runs the schedule: a wild part, then a calm one in which everything that
@@ -229,27 +268,33 @@ func (s *sim) play() error {
 			return s.wrong
 		}
 	}
-	s.calm = true
+	s.settle()
+	s.finish()
+	s.checkServes()
+	if s.wrong == nil {
+		s.checkEnd()
+	}
+	return s.wrong
+}
+
+// finish plays until nothing happens any more.
+func (s *sim) finish() {
 	for range 20_000 {
-		if !s.act() && !s.advance() {
-			s.checkEnd()
-			return s.wrong
-		}
-		if s.wrong != nil {
-			return s.wrong
+		if s.wrong != nil || !s.act() && !s.advance() {
+			return
 		}
 	}
-	return errors.New("the schedule does not come to an end")
+	s.violation("the schedule does not come to an end")
 }
 
 // act does one random thing that can happen, and reports whether there was any.
 func (s *sim) act() bool {
 	s.now = s.now.Add(time.Duration(s.rng.IntN(1000)) * time.Microsecond)
-	if s.faults && !s.calm && s.rng.IntN(40) == 0 {
+	if s.faults && !s.calm && s.rng.IntN(s.rate) == 0 {
 		s.strike()
 		return true
 	}
-	actions := []func() bool{s.deliver, s.answerDial, s.move, s.land, s.answerRevoke, s.engineActs, s.engineActs}
+	actions := []func() bool{s.deliver, s.answerDial, s.move, s.answerLate, s.land, s.answerRevoke, s.hear, s.engineActs, s.engineActs}
 	for _, i := range s.rng.Perm(len(actions)) {
 		if actions[i]() {
 			return true
@@ -258,98 +303,82 @@ func (s *sim) act() bool {
 	return false
 }
 
-// advance lets time pass to the next deadline. It reports false when there is none.
+// advance lets time pass to the next deadline: of a machine, or of a lease that
+// somebody waits for. It reports false when there is none.
 func (s *sim) advance() bool {
 	var next *agent
 	var at time.Time
 	for _, a := range s.agents {
-		if due, ok := a.machine.Deadline(); ok && (next == nil || due.Before(at)) {
+		if !a.runs() {
+			continue
+		}
+		due, ok := a.machine.Deadline()
+		if due = due.Add(-a.skew); ok && (at.IsZero() || due.Before(at)) {
 			next, at = a, due
 		}
 	}
-	if next == nil {
-		return false
+	for _, lease := range s.leases() {
+		if lease.After(s.now) && (at.IsZero() || lease.Before(at)) {
+			next, at = nil, lease
+		}
 	}
-	if at.After(s.now) {
+	switch {
+	case at.IsZero():
+		return false
+	case at.After(s.now):
 		s.now = at
 	}
-	s.step(next, session.Tick{})
-	return true
-}
-
-// strike breaks something.
-func (s *sim) strike() {
-	a := s.agents[s.rng.IntN(len(s.agents))]
-	switch s.rng.IntN(8) {
-	case 0, 1:
-		s.loseWorker(a)
-	case 2:
-		s.restartEngine(a)
-	case 3:
-		s.restartAgent(a)
-	case 4:
-		peer := s.agents[s.rng.IntN(len(s.agents))]
-		if peer.shape.role != a.shape.role {
-			s.cutSession(a, peer)
-		}
-	case 5:
-		s.advance()
-	case 6:
-		s.now = s.now.Add(time.Duration(s.rng.IntN(40)) * time.Second)
-		s.step(a, session.Tick{})
-	case 7:
-		if len(s.net) > 0 {
-			i := s.rng.IntN(len(s.net))
-			s.net = append(s.net[:i], s.net[i+1:]...)
-		}
+	if next != nil {
+		_ = s.step(next, session.Tick{})
 	}
+	s.checkOverdue()
+	return true
 }
 
 // deliver hands over one message, any of those under way.
 func (s *sim) deliver() bool {
-	if len(s.net) == 0 {
-		return false
-	}
-	i := s.rng.IntN(len(s.net))
-	e := s.net[i]
-	if s.rng.IntN(10) > 0 || s.calm {
-		s.net = append(s.net[:i], s.net[i+1:]...)
-	}
-	message, err := unwire(e.wire)
-	if err != nil {
-		s.violation("a message that no peer can read: %v", err)
+	for _, i := range s.rng.Perm(len(s.net)) {
+		e := s.net[i]
+		to := s.find(e.to)
+		if !to.dead && (!to.runs() || s.cuts[pairOf(e.from, e.to)]) {
+			continue // it may still come
+		}
+		if s.rng.IntN(10) > 0 || s.calm || to.dead {
+			s.net = append(s.net[:i], s.net[i+1:]...)
+		}
+		message, err := unwire(e.wire)
+		switch {
+		case err != nil:
+			s.violation("a message that no peer can read: %v", err)
+		case to.dead || s.faults && !s.calm && s.rng.IntN(25) == 0:
+			s.logf("lost: %s", messageText(message))
+		default:
+			_ = s.step(to, session.PeerMessage{Message: message})
+		}
 		return true
 	}
-	if s.faults && !s.calm && s.rng.IntN(25) == 0 {
-		s.logf("lost: %s", messageText(message))
-		return true
-	}
-	s.step(s.find(e.to), session.PeerMessage{Message: message})
-	return true
+	return false
 }
 
 func (s *sim) answerDial() bool {
-	a := s.pick(func(a *agent) bool { return len(a.dials) > 0 })
+	a := s.pick(func(a *agent) bool { return a.runs() && len(a.dials) > 0 })
 	if a == nil {
 		return false
 	}
 	at := a.dials[0]
-	a.dials = a.dials[1:]
 	peer := s.find(at.Host)
 	ev := session.Handshaken{Peer: at}
-	if (s.faults && !s.calm && s.rng.IntN(8) == 0) || !peer.engine.complete() {
-		ev.Err = errors.New("no answer")
-	} else {
+	switch broken := s.faults && !s.calm && s.rng.IntN(8) == 0; {
+	case !broken && peer.runs() && peer.engine.complete() && !s.cuts[pairOf(a.shape.host, at.Host)]:
 		ev.Metadata = peer.metadata()
+	case !broken && !s.calm && !peer.dead && s.rng.IntN(4) > 0:
+		return false // no answer yet
+	default:
+		ev.Err = errors.New("no answer")
 	}
-	s.step(a, ev)
+	a.dials = a.dials[1:]
+	_ = s.step(a, ev)
 	return true
-}
-
-func (a *agent) metadata() *moriio.Metadata {
-	self := a.shape.config().Self
-	self.Ranks = a.engine.ranks
-	return &moriio.Metadata{PDPool: &self}
 }
 
 // pick chooses an agent that has something to do.
@@ -360,26 +389,4 @@ func (s *sim) pick(can func(*agent) bool) *agent {
 		}
 	}
 	return nil
-}
-
-// restartAgent replaces a whole pod's agent and engine; peers may notice.
-func (s *sim) restartAgent(a *agent) {
-	s.logf("%s restarts", a.shape.host)
-	a.shape.epoch = s.rng.Uint64() | 1
-	s.boot(a)
-	for _, peer := range s.agents {
-		if peer.shape.role != a.shape.role && s.rng.IntN(2) == 0 {
-			s.cutSession(peer, a)
-		}
-	}
-}
-
-// cutSession ends what connects two agents, as one of them sees it.
-func (s *sim) cutSession(a, peer *agent) {
-	for _, m := range a.orders {
-		if m.order.Peer.Host == peer.shape.host {
-			m.cut = true
-		}
-	}
-	s.step(a, session.PeerGone{Peer: peer.shape.peer()})
 }
