@@ -3,11 +3,13 @@ package transferagent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/moriio"
@@ -43,7 +45,7 @@ type door struct {
 type slot struct {
 	who   session.Conn
 	hello kvproto.Hello
-	out   *queue[kvproto.Message]
+	out   *queue[word]
 	shut  context.CancelCauseFunc // ends the connection
 	rank  *moriio.AgentRank       // of a worker whose regions are complete
 	names []string                // the engine's names of rank.Regions
@@ -53,6 +55,13 @@ type slot struct {
 	admitted bool
 	gone     bool
 	freed    chan struct{} // closed when another connection may take the slot
+}
+
+// word is a message to the engine. Since is when the last that it tells of came, for
+// a done.
+type word struct {
+	message kvproto.Message
+	since   time.Time
 }
 
 // maxEarly bounds slot.early.
@@ -86,11 +95,16 @@ func refused(m kvproto.Message, rule, text string) kvproto.Refused {
 
 // send queues a message for the engine. A connection whose queue is full is
 // closed: an engine that reads this slowly would miss the end of its transfers.
-func (s *slot) send(m kvproto.Message) {
-	if err := s.out.put(m); err != nil {
-		s.shut(fmt.Errorf("engine does not read its messages: %w", err))
+func (s *slot) send(m kvproto.Message) { s.tell(word{message: m}) }
+
+func (s *slot) tell(w word) {
+	if err := s.out.put(w); err != nil {
+		s.shut(fmt.Errorf("%w: %w", errSlowEngine, err))
 	}
 }
+
+// errSlowEngine ends a connection whose engine leaves too much unread, or for too long.
+var errSlowEngine = errors.New("engine does not read its messages")
 
 // clip cuts a text to what a message may carry.
 func clip(text string) string {
@@ -102,9 +116,15 @@ func clip(text string) string {
 
 // notice sends what the machine tells the engine.
 func (l *loop) notice(n session.Notice) {
-	if s := l.door.slots[n.Conn]; s != nil && !s.gone {
-		s.send(n.Message)
+	s := l.door.slots[n.Conn]
+	if s == nil || s.gone {
+		return
 	}
+	w := word{message: n.Message}
+	if _, done := n.Message.(kvproto.Done); done && l.self.Role == kvlayout.Decode {
+		w.since = l.cause
+	}
+	s.tell(w)
 }
 
 // attach gives a slot to a new connection and welcomes it. busy is not nil while
@@ -125,7 +145,7 @@ func (l *loop) attach(s *slot, epoch uint64) (busy <-chan struct{}, err *refusal
 	}
 	d.slots[s.who] = s
 	l.metrics.connections.WithLabelValues(s.who.Kind).Inc()
-	s.send(kvproto.Welcome{Epoch: epoch})
+	s.send(kvproto.Welcome{Epoch: epoch, Linger: min(l.mover.Linger(), kvproto.MaxLinger)})
 	l.complete()
 	return nil, nil
 }

@@ -38,6 +38,9 @@ type kvSocket struct {
 	group    sync.WaitGroup
 }
 
+// reasonSlow counts connections that were ended because the engine did not read.
+const reasonSlow = "slow-reader"
+
 // listenKV binds the socket. A socket that no process listens on is removed first,
 // and nothing else.
 func listenKV(ctx context.Context, path string) (*net.UnixListener, error) {
@@ -138,7 +141,7 @@ func (k *kvSocket) handle(ctx context.Context, conn *net.UnixConn) {
 	}
 	s := &slot{
 		who:   session.Conn{Kind: hello.Connection, DP: hello.DP, TP: hello.TP},
-		hello: hello, out: newQueue[kvproto.Message](kvQueue), shut: shut, freed: make(chan struct{}),
+		hello: hello, out: newQueue[word](kvQueue), shut: shut, freed: make(chan struct{}),
 	}
 	if err := k.attach(ctx, s); err != nil {
 		k.turnAway(conn, c, err)
@@ -151,6 +154,9 @@ func (k *kvSocket) handle(ctx context.Context, conn *net.UnixConn) {
 	err = r.read(ctx)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
+	}
+	if errors.Is(err, errSlowEngine) {
+		k.metrics.drop(portKV, reasonSlow)
 	}
 	k.loop.do(func(context.Context) { k.loop.detach(s, err) })
 	shut(err)
@@ -227,14 +233,19 @@ func (k *kvSocket) turnAway(conn *net.UnixConn, c *kvconn.Conn, err error) {
 // write sends what the loop queues for the connection.
 func (k *kvSocket) write(ctx context.Context, c *kvconn.Conn, s *slot) {
 	for {
-		m, ok := s.out.take(ctx)
+		w, ok := s.out.take(ctx)
 		if !ok {
 			return
 		}
-		if err := c.Write(m, nil); err != nil {
-			s.shut(fmt.Errorf("send %s to the engine: %w", m.Type(), err))
+		err := c.Write(w.message, nil)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = fmt.Errorf("%w: %w", errSlowEngine, err)
+		}
+		if err != nil {
+			s.shut(fmt.Errorf("send %s to the engine: %w", w.message.Type(), err))
 			return
 		}
+		k.metrics.told(w.since)
 	}
 }
 

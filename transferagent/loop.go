@@ -56,6 +56,7 @@ type loop struct {
 	peers   map[session.Peer]*peer
 	dialing int
 	posted  map[session.CopyID]time.Time
+	cause   time.Time     // when what this turn is about came, if that may end a flow
 	idle    chan struct{} // closed when no transfer is live; nil while nobody waits for it
 }
 
@@ -168,6 +169,7 @@ func (l *loop) settle(ctx context.Context) {
 			break
 		}
 	}
+	l.cause = time.Time{}
 	if l.idle != nil && l.machine.Live() == 0 {
 		close(l.idle)
 		l.idle = nil

@@ -55,10 +55,10 @@ func TestRevokeThatFailsIsLoggedAndTriedAgain(t *testing.T) {
 }
 
 // taken empties a queue that nobody reads.
-func taken(q *queue[[]byte]) string {
+func taken(q *queue[note]) string {
 	var all []string
-	for _, note := range q.drain() {
-		all = append(all, string(note))
+	for _, n := range q.drain() {
+		all = append(all, string(n.bytes))
 	}
 	return strings.Join(all, " ")
 }
@@ -66,11 +66,11 @@ func taken(q *queue[[]byte]) string {
 func TestNotesOfARenewedConnectionAreKept(t *testing.T) {
 	at := session.Peer{Host: "127.0.0.1", Handshake: 1, Notify: 2}
 	open := func() *peer {
-		return &peer{at: at, notes: newQueue[[]byte](3), cancel: func() {}}
+		return &peer{at: at, notes: newQueue[note](3), cancel: func() {}}
 	}
 	old, now := open(), open()
 	l := &loop{log: slog.New(slog.DiscardHandler), peers: map[session.Peer]*peer{at: now}}
-	l.lose(t.Context(), old, [][]byte{[]byte("unsent"), []byte("queued")}, errClosed)
+	l.lose(t.Context(), old, []note{{bytes: []byte("unsent")}, {bytes: []byte("queued")}}, errClosed)
 	if len(l.events) != 0 || l.peers[at] != now {
 		t.Fatalf("events %+v, peers %v", l.events, l.peers)
 	}
@@ -78,7 +78,7 @@ func TestNotesOfARenewedConnectionAreKept(t *testing.T) {
 		t.Fatalf("the new connection has %q", got)
 	}
 	// A queue that takes no more is told, once.
-	l.lose(t.Context(), old, [][]byte{[]byte("unsent"), []byte("queued")}, errClosed)
+	l.lose(t.Context(), old, []note{{bytes: []byte("unsent")}, {bytes: []byte("queued")}}, errClosed)
 	if len(l.events) != 1 || l.events[0] != (session.PeerGone{Peer: at}) || len(l.peers) != 0 {
 		t.Fatalf("events %+v, peers %v", l.events, l.peers)
 	}
@@ -121,12 +121,12 @@ func TestUnsentNotesAreTriedOnceMore(t *testing.T) {
 	}
 	l := &loop{
 		log: slog.New(slog.DiscardHandler), peers: map[session.Peer]*peer{}, limits: defaultLimits(ownIP), keys: &keyring{},
-		inbox: make(chan turn, 4), ended: make(chan struct{}),
+		inbox: make(chan turn, 4), ended: make(chan struct{}), metrics: newMetrics(),
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer l.group.Wait()
 	defer cancel()
-	l.queue(ctx, l.peer(ctx, at), []byte("unsent"))
+	l.queue(ctx, l.peer(ctx, at), note{bytes: []byte("unsent")})
 	c, err := first.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -144,9 +144,9 @@ func TestUnsentNotesAreTriedOnceMore(t *testing.T) {
 	}()
 	lost(ctx)
 	select {
-	case note := <-got:
-		if note != "unsent" || len(l.events) != 1 {
-			t.Errorf("the peer is told %q, events %+v", note, l.events)
+	case told := <-got:
+		if told != "unsent" || len(l.events) != 1 {
+			t.Errorf("the peer is told %q, events %+v", told, l.events)
 		}
 	case <-time.After(within):
 		t.Error("the peer is told nothing")

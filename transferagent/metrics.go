@@ -3,6 +3,7 @@ package transferagent
 import (
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -53,6 +54,7 @@ type metrics struct {
 	transfers   *prometheus.CounterVec // mode, outcome, rule
 	bytes       *prometheus.CounterVec // direction
 	copySeconds prometheus.Histogram
+	completion  prometheus.Histogram
 	handshakes  *prometheus.CounterVec // result
 	refusals    *prometheus.CounterVec // rule
 	dropped     *prometheus.CounterVec // port, reason
@@ -76,6 +78,11 @@ func newMetrics() *metrics {
 		Help:    "Time from posting a batch (one layer from one writer to one reader) to its last byte in place.",
 		Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 14),
 	})
+	m.completion = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "pdpool", Subsystem: "agent", Name: "completion_lag_seconds",
+		Help:    "Time from the last that a flow's end needed to telling it: at decode from the write_done that was received to done at the engine's socket, at prefill from the last copy in place to write_done at the peer's.",
+		Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .05, .25, 1, 5},
+	})
 	m.handshakes = counter("handshakes_total", "Handshakes by result: served, not-ready, dialled, failed.", "result")
 	m.refusals = counter("refusals_total", "Connections, memory, messages and peers that were refused, by rule.", "rule")
 	m.dropped = counter("dropped_messages_total", "Messages that were dropped unread, by port and reason.", "port", "reason")
@@ -89,9 +96,16 @@ func newMetrics() *metrics {
 	m.sessions = prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: "pdpool", Subsystem: "agent", Name: "mover_sessions", Help: "Sessions of the own mover with peers.",
 	})
-	m.registry.MustRegister(m.sessions, m.transfers, m.bytes, m.copySeconds, m.handshakes, m.refusals, m.dropped, m.connections, m.relayed, m.routers,
+	m.registry.MustRegister(m.sessions, m.transfers, m.bytes, m.copySeconds, m.completion, m.handshakes, m.refusals, m.dropped, m.connections, m.relayed, m.routers,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// told accounts for the end of a flow being told; since is zero when nothing was waited for.
+func (m *metrics) told(since time.Time) {
+	if !since.IsZero() {
+		m.completion.Observe(time.Since(since).Seconds())
+	}
 }
 
 // gauge adds a number that is read when it is asked for.

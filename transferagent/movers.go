@@ -110,8 +110,10 @@ func (l *loop) carry(ctx context.Context, c *courier, host string, address []byt
 
 // copied answers an order.
 func (l *loop) copied(o session.CopyOrder, moved int64, err error) {
+	came := time.Now()
 	l.metrics.bytes.WithLabelValues("sent").Add(float64(moved))
 	l.do(func(context.Context) {
+		l.cause = came
 		if at, ok := l.posted[o.ID]; ok {
 			delete(l.posted, o.ID)
 			l.metrics.copySeconds.Observe(time.Since(at).Seconds())

@@ -61,6 +61,7 @@ const reasonUnproven = "no-proof"
 // comes without its proof is not even read, and ends the connection; what is
 // malformed otherwise is counted and dropped.
 func (l *loop) takeNotify(p *zmtp.Peer, frames [][]byte) {
+	came := time.Now()
 	if l.keys.current().Set() && !l.proved(p, frames) {
 		return
 	}
@@ -77,6 +78,7 @@ func (l *loop) takeNotify(p *zmtp.Peer, frames [][]byte) {
 		return
 	}
 	l.through(func(ctx context.Context) {
+		l.cause = came
 		if !l.turnAway(ctx, m) {
 			l.raise(session.PeerMessage{Message: m})
 		}

@@ -20,10 +20,17 @@ import (
 // and the mover's session with it.
 type peer struct {
 	at      session.Peer
-	notes   *queue[[]byte] // encoded notifications
+	notes   *queue[note]
 	cancel  context.CancelFunc
 	courier *courier
 	again   bool // its notes were another connection's before
+}
+
+// note is an encoded notification. Since is when the last that it tells of came,
+// for a write_done.
+type note struct {
+	bytes []byte
+	since time.Time
 }
 
 func (p *peer) close() {
@@ -63,7 +70,7 @@ func (l *loop) peer(ctx context.Context, at session.Peer) *peer {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	p := &peer{at: at, notes: newQueue[[]byte](l.limits.peerQueue), cancel: cancel}
+	p := &peer{at: at, notes: newQueue[note](l.limits.peerQueue), cancel: cancel}
 	l.peers[at] = p
 	l.group.Go(func() {
 		defer cancel()
@@ -93,10 +100,10 @@ func (l *loop) renew(ctx context.Context, at session.Peer) *peer {
 // not sent yet goes out by the connection that took its place; without one PeerGone
 // was raised already. Otherwise it is sent by a new connection, once: the peer may have
 // ended this one only, and waits for the end of its transfers.
-func (l *loop) lose(ctx context.Context, p *peer, unsent [][]byte, why error) {
+func (l *loop) lose(ctx context.Context, p *peer, unsent []note, why error) {
 	if now := l.peers[p.at]; now != p {
-		for _, note := range unsent {
-			l.queue(ctx, now, note)
+		for _, n := range unsent {
+			l.queue(ctx, now, n)
 		}
 		return
 	}
@@ -109,8 +116,8 @@ func (l *loop) lose(ctx context.Context, p *peer, unsent [][]byte, why error) {
 	}
 	if now := l.peer(ctx, p.at); now != nil {
 		now.again = true
-		for _, note := range unsent {
-			l.queue(ctx, now, note)
+		for _, n := range unsent {
+			l.queue(ctx, now, n)
 		}
 	}
 }
@@ -135,15 +142,19 @@ func (l *loop) send(ctx context.Context, m session.Outgoing) {
 		l.raise(session.PeerGone{Peer: m.Peer})
 		return
 	}
-	l.queue(ctx, p, b)
+	n := note{bytes: b}
+	if _, done := m.Message.(*moriio.WriteDone); done {
+		n.since = l.cause
+	}
+	l.queue(ctx, p, n)
 }
 
 // queue has a note sent, unless the peer, which may be nil, is lost.
-func (l *loop) queue(ctx context.Context, p *peer, note []byte) {
+func (l *loop) queue(ctx context.Context, p *peer, n note) {
 	if p == nil || l.peers[p.at] != p {
 		return
 	}
-	if err := p.notes.put(note); err != nil {
+	if err := p.notes.put(n); err != nil {
 		l.lose(ctx, p, nil, fmt.Errorf("peer does not take its notifications: %w", err))
 	}
 }
@@ -158,7 +169,7 @@ func appendNotify(message any) ([]byte, error) {
 
 // notifyPeer connects to a peer's notify port and sends what is queued until the
 // connection or ctx ends. It returns the note that it could not send, if any.
-func (l *loop) notifyPeer(ctx context.Context, p *peer) ([][]byte, error) {
+func (l *loop) notifyPeer(ctx context.Context, p *peer) ([]note, error) {
 	d, err := l.dialNotify(ctx, p.at)
 	if err != nil {
 		return nil, err
@@ -174,16 +185,17 @@ func (l *loop) notifyPeer(ctx context.Context, p *peer) ([][]byte, error) {
 		}
 	})
 	for {
-		note, ok := p.notes.take(ctx)
+		n, ok := p.notes.take(ctx)
 		if !ok {
 			return nil, fmt.Errorf("connection to the notify port: %w", cmp.Or(d.Err(), errClosed))
 		}
 		sendCtx, stop := context.WithTimeout(ctx, l.limits.send)
-		err := d.Send(sendCtx, note)
+		err := d.Send(sendCtx, n.bytes)
 		stop()
 		if err != nil {
-			return [][]byte{note}, err
+			return []note{n}, err
 		}
+		l.metrics.told(n.since)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/moriio"
@@ -97,8 +98,11 @@ func (r *reader) take(m kvproto.Message, file *os.File) error {
 
 // pass hands a message to the machine.
 func (r *reader) pass(m kvproto.Message) error {
-	l, s := r.k.loop, r.s
-	if !l.through(func(ctx context.Context) { l.fromEngine(ctx, s, m) }) {
+	l, s, came := r.k.loop, r.s, time.Now()
+	if !l.through(func(ctx context.Context) {
+		l.cause = came
+		l.fromEngine(ctx, s, m)
+	}) {
 		return errEnded
 	}
 	return nil

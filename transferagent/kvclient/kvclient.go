@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,14 +20,20 @@ import (
 	"github.com/pdpool/pdpool/transferagent/kvproto"
 )
 
-// Queue is how many messages may wait to be written.
-const Queue = 1024
+// Queue is how many messages may wait to be written, and QueueBytes how long they are
+// together.
+const (
+	Queue      = 1024
+	QueueBytes = 16 << 20
+)
 
 // Inbox is how many messages may wait for the caller. When it is full the agent
 // has to wait, and gives the connection up after kvconn.FrameTimeout.
 const Inbox = 1024
 
-// ErrFull says that Queue messages wait for the agent to read.
+// ErrFull says that Queue messages, or QueueBytes of them, wait for the agent to read.
+// The message was not taken: whoever sends fails the transfer that it was for and goes
+// on, as a forward pass must not wait for the agent.
 var ErrFull = errors.New("send queue is full")
 
 // ErrClosed says that Close was called.
@@ -45,6 +52,7 @@ type Client struct {
 	conn    *kvconn.Conn
 	welcome kvproto.Welcome
 	out     chan outgoing
+	waiting atomic.Int64 // bytes of what is in out, or about to be
 	in      chan kvproto.Message
 
 	end  sync.Once
@@ -56,6 +64,7 @@ type Client struct {
 type outgoing struct {
 	message kvproto.Message
 	file    *os.File // closed when written
+	bytes   int64    // of the frame
 }
 
 // Dial connects to the socket at path, says hello and waits for the agent's
@@ -127,10 +136,11 @@ func (c *Client) Send(m kvproto.Message) error {
 	if _, memory := m.(kvproto.Memory); memory {
 		return errors.New("memory goes by SendMemory, with its descriptor")
 	}
-	if _, err := kvproto.Append(nil, m); err != nil {
+	frame, err := kvproto.Append(nil, m)
+	if err != nil {
 		return err
 	}
-	return c.enqueue(outgoing{message: m})
+	return c.enqueue(outgoing{message: m, bytes: int64(len(frame))})
 }
 
 // SendMemory queues the hand-over of the KV memory that f, a sealed memfd of the
@@ -175,9 +185,14 @@ func (c *Client) enqueue(m outgoing) error {
 		return c.err
 	default:
 	}
+	if c.waiting.Add(m.bytes) > QueueBytes {
+		c.waiting.Add(-m.bytes)
+		return ErrFull
+	}
 	select {
 	case c.out <- m:
 	default:
+		c.waiting.Add(-m.bytes)
 		return ErrFull
 	}
 	select {
@@ -233,6 +248,7 @@ func (c *Client) write() {
 			return
 		case m := <-c.out:
 			err := c.conn.Write(m.message, m.file)
+			c.waiting.Add(-m.bytes)
 			if m.file != nil {
 				_ = m.file.Close()
 			}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -299,4 +301,35 @@ func descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(entries)
+}
+
+// What waits is bounded in bytes too, and what is taken again makes room.
+func TestLongMessagesFillTheQueueSooner(t *testing.T) {
+	a := newAgent(t, kvproto.Welcome{})
+	c := dial(t, a)
+	far := a.conn(t)
+	m := kvproto.Hold{Transfer: "tx-1", Blocks: slices.Repeat([]int32{math.MaxInt32}, kvproto.MaxBlocks)}
+	frame, err := kvproto.Append(nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := 0
+	for ; err == nil; sent++ {
+		err = c.Send(m)
+	}
+	// One more than fits may be on its way into the socket.
+	if most := kvclient.QueueBytes/len(frame) + 2; !errors.Is(err, kvclient.ErrFull) || sent > most {
+		t.Fatalf("%d messages of %d bytes, then %v", sent, len(frame), err)
+	}
+	for range sent - 1 {
+		if got, _, err := far.Read(); err != nil || got.Type() != m.Type() {
+			t.Fatalf("agent reads %v, %v", got, err)
+		}
+	}
+	if err := c.Send(kvproto.Abort{Transfer: "tx-1"}); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := far.Read(); err != nil || got != kvproto.Message(kvproto.Abort{Transfer: "tx-1"}) {
+		t.Fatalf("agent reads %v, %v", got, err)
+	}
 }
