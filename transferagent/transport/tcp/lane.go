@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/regions"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/strided"
@@ -24,9 +23,6 @@ type lane struct {
 	session *session
 	conn    *net.TCPConn
 	user    regions.User
-	staging []byte // headers and short pieces; never grows, since vectors point into it
-	vectors net.Buffers
-	copies  []kvlayout.Copy
 
 	mu   sync.Mutex
 	seq  uint64
@@ -47,62 +43,71 @@ func (l *lane) shut() {
 
 // send writes frames until the session ends.
 func (l *lane) send() {
-	l.staging = make([]byte, 0, headerSize+transport.MaxTransferName+frameRuns*runSize+framePayload)
-	for {
-		f, copies := l.session.next(l.copies[:0])
-		if f == nil {
-			return
-		}
-		l.copies = copies
-		if !f.source.Acquire(&l.user) {
-			l.session.answered(f, 0, fmt.Errorf("source memory %d: %w", f.source.ID, transport.ErrUnknownMemory))
-			continue
-		}
-		err := l.write(f)
-		f.source.Release(&l.user)
-		if err != nil {
-			// The frame stays owed: Flush finishes its batch.
-			l.session.fail(fmt.Errorf("send: %w", ended(err)))
+	for l.session.wait() {
+		if !l.sendOne() {
 			return
 		}
 	}
 }
 
-func (l *lane) write(f *flight) error {
+// sendOne writes the next frame, if there is one. It gives false when the
+// connection cannot go on.
+func (l *lane) sendOne() bool {
+	w, back := l.session.mover.frames.take()
+	defer back()
+	f := l.session.next(w)
+	if f == nil {
+		return true
+	}
+	if !f.source.Acquire(&l.user) {
+		l.session.answered(f, 0, fmt.Errorf("source memory %d: %w", f.source.ID, transport.ErrUnknownMemory))
+		return true
+	}
+	err := l.write(f, w)
+	f.source.Release(&l.user)
+	if err != nil {
+		// The frame stays owed: Flush finishes its batch.
+		l.session.fail(fmt.Errorf("send: %w", ended(err)))
+	}
+	return err == nil
+}
+
+func (l *lane) write(f *flight, w *frame) error {
 	now := time.Now()
-	h := header{target: f.entry.Batch.Target, payload: int(strided.Bytes(l.copies)), runs: len(l.copies), flow: f.entry.Batch.Flow}
+	h := header{target: f.entry.Batch.Target, payload: int(strided.Bytes(w.copies)), runs: len(w.copies), flow: f.entry.Batch.Flow}
 	h.seq = l.owe(f, now)
-	l.gather(h, f.source.Bytes())
+	w.gather(h, f.source.Bytes())
 	if err := l.conn.SetWriteDeadline(now.Add(l.session.mover.options.WriteStall)); err != nil {
 		return err
 	}
-	vectors := l.vectors // WriteTo consumes what it is called on
+	vectors := w.vectors // WriteTo consumes what it is called on
 	_, err := vectors.WriteTo(l.conn)
+	clear(w.vectors) // they point into memory that is not held from here on
 	return err
 }
 
 // gather lays out a frame: header and short pieces in staging, long pieces
 // where they are.
-func (l *lane) gather(h header, mem []byte) {
-	b := appendHeader(l.staging[:0], h)
-	for _, c := range l.copies {
+func (w *frame) gather(h header, mem []byte) {
+	b := appendHeader(w.staging[:0], h)
+	for _, c := range w.copies {
 		b = appendRun(b, target(c))
 	}
-	l.vectors = l.vectors[:0]
+	w.vectors = w.vectors[:0]
 	from := 0 // staging before it is in vectors already
-	for _, c := range l.copies {
+	for _, c := range w.copies {
 		length, count := c.Length, c.Count
 		if c.SrcStride == length {
 			length, count = c.Bytes(), 1
 		}
 		if length >= direct {
 			if from < len(b) {
-				l.vectors = append(l.vectors, b[from:len(b):len(b)])
+				w.vectors = append(w.vectors, b[from:len(b):len(b)])
 				from = len(b)
 			}
 			for i := range int64(count) {
 				at := c.Src + i*c.SrcStride
-				l.vectors = append(l.vectors, mem[at:at+length])
+				w.vectors = append(w.vectors, mem[at:at+length])
 			}
 			continue
 		}
@@ -112,7 +117,7 @@ func (l *lane) gather(h header, mem []byte) {
 		}
 	}
 	if from < len(b) {
-		l.vectors = append(l.vectors, b[from:])
+		w.vectors = append(w.vectors, b[from:])
 	}
 }
 

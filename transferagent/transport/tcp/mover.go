@@ -89,6 +89,8 @@ type Mover struct {
 	gate     regions.Gate
 	received ledger.Ledger
 	drops    ledger.Drops
+	frames   *stock[frame]
+	intakes  *stock[intake]
 	open     *reception.Reception[*net.TCPConn, *session]
 }
 
@@ -111,6 +113,8 @@ func New(listen string, o Options) (*Mover, error) {
 		listener: l.(*net.TCPListener),
 		address:  address{port: uint16(l.Addr().(*net.TCPAddr).Port)},
 		drops:    ledger.Drops{Count: o.Count},
+		frames:   newFrames(),
+		intakes:  newIntakes(),
 	}
 	bounds := reception.Strangers
 	bounds.Open = o.MaxIncoming

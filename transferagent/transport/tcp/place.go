@@ -19,21 +19,21 @@ type placer struct {
 	conn *net.TCPConn
 	left int64 // bytes of the payload that have been neither placed nor discarded
 
-	raw     syscall.RawConn
-	vectors [][]byte // long pieces that wait for one read
-	due     int64    // their bytes
+	raw syscall.RawConn
 
-	staging      []byte // short pieces: read and not yet placed are staging[from:to]
-	from, to     int
+	*intake            // of the frame that is being read
+	due          int64 // bytes of vectors
+	from, to     int   // staging between them was read and not yet placed
 	shortInFrame int64 // bytes of the payload that may still be read into staging
 }
 
 // place fills all runs, which must lie within mem. On an error left tells what
 // was not placed.
-func (p *placer) place(mem []byte, runs []run) error {
+func (p *placer) place(mem []byte, all runs) error {
 	p.vectors, p.due = p.vectors[:0], 0
 	p.from, p.to, p.shortInFrame = 0, 0, 0
-	for i, r := range runs {
+	for i := range all.len() {
+		r := all.at(i)
 		if r.length >= direct {
 			if err := p.long(mem, r); err != nil {
 				return err
@@ -44,7 +44,7 @@ func (p *placer) place(mem []byte, runs []run) error {
 			return err
 		}
 		if p.shortInFrame == 0 && p.from == p.to {
-			p.shortInFrame = shortBytes(runs[i:])
+			p.shortInFrame = shortBytes(all[i*runSize:])
 		}
 		if err := p.short(mem, r); err != nil {
 			return err
@@ -54,9 +54,10 @@ func (p *placer) place(mem []byte, runs []run) error {
 }
 
 // shortBytes sums the runs of short pieces that come next.
-func shortBytes(runs []run) int64 {
+func shortBytes(all runs) int64 {
 	n := int64(0)
-	for _, r := range runs {
+	for i := range all.len() {
+		r := all.at(i)
 		if r.length >= direct {
 			break
 		}
@@ -149,9 +150,6 @@ func (p *placer) short(mem []byte, r run) error {
 
 // fill reads into staging until it holds need bytes, and what comes along.
 func (p *placer) fill(need int) error {
-	if p.staging == nil {
-		p.staging = make([]byte, stagingSize)
-	}
 	p.to = copy(p.staging, p.staging[p.from:p.to])
 	p.from = 0
 	room := min(int64(len(p.staging)-p.to), p.shortInFrame)
@@ -166,11 +164,8 @@ func (p *placer) discard() error {
 	// What is in staging has been read, but counts as left.
 	p.left -= int64(p.to - p.from)
 	p.from, p.to = 0, 0
-	if p.left > 0 && p.staging == nil {
-		p.staging = make([]byte, stagingSize)
-	}
 	for p.left > 0 {
-		n, err := p.conn.Read(p.staging[:min(p.left, stagingSize)])
+		n, err := p.conn.Read(p.staging[:min(p.left, int64(len(p.staging)))])
 		p.left -= int64(n)
 		if err != nil {
 			return err

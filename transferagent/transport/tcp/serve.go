@@ -80,8 +80,7 @@ type receiver struct {
 	conn  *net.TCPConn
 	user  regions.User
 	in    placer
-	rest  []byte // transfer and runs of a frame
-	runs  []run
+	runs  runs // of the frame that is being read
 	out   [ackSize]byte
 }
 
@@ -124,6 +123,12 @@ func (r *receiver) frame(b [headerSize]byte) error {
 	if err := r.conn.SetReadDeadline(deadline); err != nil {
 		return err
 	}
+	in, back := r.mover.intakes.take()
+	defer func() {
+		clear(in.vectors[:cap(in.vectors)]) // they point into memory that is not held from here on
+		back()
+	}()
+	r.in.intake = in
 	if err := r.places(&h); err != nil {
 		return err
 	}
@@ -152,20 +157,17 @@ func (r *receiver) frame(b [headerSize]byte) error {
 // places reads what is between header and payload.
 func (r *receiver) places(h *header) error {
 	n := h.rest()
-	if cap(r.rest) < n {
-		r.rest = make([]byte, n)
+	if cap(r.in.rest) < n {
+		r.in.rest = make([]byte, n)
 	}
-	r.rest = r.rest[:n]
-	if _, err := io.ReadFull(r.conn, r.rest); err != nil {
+	rest := r.in.rest[:n]
+	if _, err := io.ReadFull(r.conn, rest); err != nil {
 		return err
 	}
-	h.flow.Transfer = string(r.rest[:h.name])
-	runs, err := parseRuns(r.runs[:0], r.rest[h.name:], h.payload)
-	if err != nil {
-		return err
-	}
-	r.runs = runs
-	return nil
+	h.flow.Transfer = string(rest[:h.name])
+	all, err := parseRuns(rest[h.name:], h.payload)
+	r.runs = all
+	return err
 }
 
 // place reads the payload into memory, if all of it may go there. It stops when
@@ -175,7 +177,7 @@ func (r *receiver) place(h header) (status, int64, error) {
 	if err != nil {
 		return statusUnknownMemory, 0, nil
 	}
-	if !within(r.runs, region.Size()) {
+	if !r.runs.within(region.Size()) {
 		return statusBounds, 0, nil
 	}
 	if !region.Acquire(&r.user) {

@@ -7,17 +7,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/outbox"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/regions"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/strided"
 )
 
-const (
-	framePayload = 1 << 20 // bytes that are sent in a frame
-	frameRuns    = 4096    // runs that are sent in a frame
-)
+// framePayload is how many bytes are sent in a frame.
+const framePayload = 1 << 20
 
 // session sends batches over several connections: each takes the next frame of
 // the oldest batch that has some left, so that no batch waits for the answers
@@ -137,22 +134,26 @@ func (s *session) supervise() {
 	s.mover.open.Forget(s)
 }
 
-// next cuts the next frame for a lane, into copies. It waits for one and gives
-// nil when the session ends. Each frame must be given back to answered.
-func (s *session) next(copies []kvlayout.Copy) (*flight, []kvlayout.Copy) {
+// wait returns when there may be something to send; false: the session ends.
+func (s *session) wait() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for {
-		for len(s.flights) == 0 && !s.ending {
-			s.more.Wait()
-		}
-		if s.ending {
-			return nil, nil
-		}
+	for len(s.flights) == 0 && !s.ending {
+		s.more.Wait()
+	}
+	return !s.ending
+}
+
+// next cuts the next frame into w. It gives nil when there is none now. Each frame
+// must be given back to answered.
+func (s *session) next(w *frame) *flight {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.flights) > 0 && !s.ending {
 		f := s.flights[0]
 		over := f.err != nil
 		if !over {
-			copies = f.left.Next(copies, framePayload, frameRuns)
+			w.copies = f.left.Next(w.copies[:0], w.payload, w.runs)
 			f.owed++
 			s.owed++
 		}
@@ -160,9 +161,10 @@ func (s *session) next(copies []kvlayout.Copy) (*flight, []kvlayout.Copy) {
 			s.flights = s.flights[1:]
 		}
 		if !over {
-			return f, copies
+			return f
 		}
 	}
+	return nil
 }
 
 // answered takes back a frame: n bytes of it were placed. It finishes the batch

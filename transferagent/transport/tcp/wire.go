@@ -32,7 +32,7 @@ const (
 	tokenSize   = 16
 
 	maxPayload = 4 << 20 // accepted in one frame
-	maxRuns    = 1 << 14 // accepted in one frame
+	maxRuns    = 1 << 12 // sent and accepted in one frame
 )
 
 var (
@@ -187,29 +187,40 @@ func appendRun(b []byte, r run) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(r.count))
 }
 
-// parseRuns appends the runs in b, a multiple of runSize, to out. Their bytes
-// must sum up to payload; whether they lie in the memory is not decided here.
-func parseRuns(out []run, b []byte, payload int) ([]run, error) {
+// runs are the places of a frame as they came, checked by parseRuns.
+type runs []byte
+
+func (r runs) len() int { return len(r) / runSize }
+
+func (r runs) at(i int) run {
+	b := r[i*runSize:][:runSize]
+	u64 := func(at int) int64 { return int64(binary.BigEndian.Uint64(b[at:])) }
+	return run{u64(0), u64(8), u64(16), int64(binary.BigEndian.Uint32(b[24:]))}
+}
+
+// parseRuns checks the runs in b: their bytes must sum up to payload. Whether they
+// lie in the memory is not decided here.
+func parseRuns(b []byte, payload int) (runs, error) {
 	left := int64(payload)
-	for ; len(b) >= runSize; b = b[runSize:] {
-		u64 := func(at int) int64 { return int64(binary.BigEndian.Uint64(b[at:])) }
-		r := run{u64(0), u64(8), u64(16), int64(binary.BigEndian.Uint32(b[24:]))}
+	all := runs(b)
+	for i := range all.len() {
+		r := all.at(i)
 		if r.length <= 0 || r.count <= 0 || r.length > left || r.count > left/r.length {
 			return nil, fmt.Errorf("run of %d times %d bytes with %d of payload left: %w", r.count, r.length, left, errFrame)
 		}
 		left -= r.length * r.count
-		out = append(out, r)
 	}
-	if left != 0 || len(b) != 0 {
+	if left != 0 || len(b)%runSize != 0 {
 		return nil, fmt.Errorf("%d bytes of payload without a run: %w", left, errFrame)
 	}
-	return out, nil
+	return all, nil
 }
 
 // within reports whether all runs lie inside a memory of size bytes.
-func within(runs []run, size int64) bool {
-	for _, r := range runs {
-		if !regions.Within(r.offset, r.stride, r.length, r.count, size) {
+func (r runs) within(size int64) bool {
+	for i := range r.len() {
+		k := r.at(i)
+		if !regions.Within(k.offset, k.stride, k.length, k.count, size) {
 			return false
 		}
 	}
