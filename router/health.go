@@ -24,8 +24,7 @@ const (
 
 // Probes of engines.
 const (
-	probeEvery   = 250 * time.Millisecond // of a suspected pod
-	probeHealthy = 4                      // times probeEvery, of the others
+	probeHealthy = 4 // rounds between two probes of a pod that is not suspected
 	probeWithin  = time.Second
 	maxProbes    = 64 // at once; pods beyond wait for the next round
 	probePath    = "/health"
@@ -83,7 +82,7 @@ func (s *Server) Probe(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	places := make(chan struct{}, maxProbes)
-	tick := time.NewTicker(probeEvery)
+	tick := time.NewTicker(s.ProbeEvery)
 	defer tick.Stop()
 	for round := 0; ; round++ {
 		select {

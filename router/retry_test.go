@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,12 +108,9 @@ func TestDeadEngineFailsNoRequest(t *testing.T) {
 // TestEveryAttemptHasItsOwnIDs holds both legs of each, and the answer's headers.
 func TestEveryAttemptHasItsOwnIDs(t *testing.T) {
 	p := newPairs(t, 3, 3)
-	dead := make(chan call, 1)
-	first := true
-	fails := func(w http.ResponseWriter, r *http.Request) {
-		if first {
-			first = false
-			dead <- call{header: r.Header.Clone()}
+	var begun atomic.Bool
+	fails := func(w http.ResponseWriter, _ *http.Request) {
+		if !begun.Swap(true) {
 			panic(http.ErrAbortHandler)
 		}
 		reply200(w)

@@ -31,8 +31,11 @@ type Options struct {
 	MaxPerRank  int   // of those with one decode rank; 0: any number
 	MaxQueue    int   // requests that wait to be in work
 
-	Dial    time.Duration // to connect to an engine
-	Body    time.Duration // for a client to send its body
+	Dial time.Duration // to connect to an engine
+	Body time.Duration // for a client to send its body
+	// ProbeEvery is how often Probe asks engines that are suspected for their health.
+	ProbeEvery time.Duration
+
 	Queue   time.Duration // to wait to be in work
 	Answer  time.Duration // to prefill's answer, and to the first event of a streamed one
 	Idle    time.Duration // without a byte in a streamed answer, or without the client taking one
@@ -43,7 +46,8 @@ type Options struct {
 func Defaults() Options {
 	return Options{
 		MaxBody: 32 << 20, MaxBuffered: 512 << 20, MaxInflight: 1024, MaxQueue: 1024,
-		Dial: 3 * time.Second, Body: time.Minute, Queue: 10 * time.Second, Answer: 5 * time.Minute, Idle: 2 * time.Minute, Request: 10 * time.Minute,
+		ProbeEvery: 250 * time.Millisecond,
+		Dial:       3 * time.Second, Body: time.Minute, Queue: 10 * time.Second, Answer: 5 * time.Minute, Idle: 2 * time.Minute, Request: 10 * time.Minute,
 	}
 }
 
