@@ -219,7 +219,7 @@ func TestDialFails(t *testing.T) {
 	addr := l.Addr().String()
 	// Nobody accepts: the system completes the connection, nobody speaks.
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = zmtp.Dial(ctx, addr, zmtp.Options{Handshake: time.Millisecond})
+	_, err = zmtp.Dial(ctx, addr, zmtp.Options{Handshake: 200 * time.Millisecond})
 	wantReason(t, err, zmtp.HandshakeTimeout)
 	cancel()
 	if _, err = zmtp.Dial(ctx, addr, zmtp.Options{}); !errors.Is(err, context.Canceled) {

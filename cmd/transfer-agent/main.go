@@ -82,6 +82,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, env func(
 		return err
 	}
 	o.Log = slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: l})).With("pod", o.PodName, "node", env(agentconfig.EnvNode))
+	if err := limitMemory(env(agentconfig.EnvMemoryLimit)); err != nil {
+		return err
+	}
 	a, err := transferagent.New(ctx, o)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -30,6 +31,16 @@ func config(t *testing.T, agent int) agentconfig.Config {
 	}
 }
 
+// agentMover is a valid configuration of an agent that moves the bytes.
+func agentMover(t *testing.T) agentconfig.Config {
+	t.Helper()
+	c := config(t, 21001)
+	c.Engine, c.Mover, c.Backend = kvlayout.Simulator, kvlayout.MoverAgent, agentconfig.TCP
+	c.KVSocket = filepath.Join(t.TempDir(), "kv.sock")
+	c.Ports.Handshake, c.Ports.Notify, c.Ports.Data = 21005, 21006, 21007
+	return c
+}
+
 func encode(t *testing.T, c agentconfig.Config) string {
 	t.Helper()
 	b, err := json.Marshal(c)
@@ -49,6 +60,21 @@ func TestExitStatusAndSentence(t *testing.T) {
 	unreadable := filepath.Join(t.TempDir(), "missing.json")
 	broken := config(t, 21001)
 	broken.Role = "both"
+	door := agentMover(t)
+	door.KVSocket = "/proc/kv.sock" // nobody can write there
+	taken := agentMover(t)
+	taken.Ports.Notify = port
+	shared := agentMover(t)
+	shared.Backend, shared.SharedDir = agentconfig.SharedMemory, "/proc/pdpool"
+	secret := config(t, 21001)
+	secret.KeyDir = filepath.Join(t.TempDir(), "missing")
+	with := func(c agentconfig.Config, more ...string) map[string]string {
+		env := map[string]string{agentconfig.Env: encode(t, c), agentconfig.EnvPodIP: "127.0.0.1"}
+		for i := 0; i < len(more); i += 2 {
+			env[more[i]] = more[i+1]
+		}
+		return env
+	}
 	good := map[string]string{agentconfig.Env: encode(t, config(t, port)), agentconfig.EnvPodIP: "127.0.0.1"}
 	for _, c := range []struct {
 		name   string
@@ -69,6 +95,12 @@ func TestExitStatusAndSentence(t *testing.T) {
 		{"no pod IP", nil, map[string]string{agentconfig.Env: good[agentconfig.Env]}, 1, agentconfig.EnvPodIP},
 		{"wrong pod IP", []string{"--pod-ip", "here"}, good, 1, `"here"`},
 		{"busy port", nil, good, 1, fmt.Sprintf("agent port %d", port)},
+		{"busy notify port", nil, with(taken), 1, fmt.Sprintf("notify port %d: listen", port)},
+		{"no place for the KV socket", nil, with(door), 1, "KV socket: listen unix /proc/kv.sock"},
+		{"no place for the shared folder", nil, with(shared), 1, "shared directory /proc/pdpool"},
+		{"no secret", nil, with(secret), 1, "pool secret: open " + secret.KeyDir},
+		{"no memory limit", nil, with(config(t, port), agentconfig.EnvMemoryLimit, "256Mi"), 1, `PDPOOL_MEMORY_LIMIT is "256Mi"`},
+		{"a memory limit of 0", nil, with(config(t, port), agentconfig.EnvMemoryLimit, "0"), 1, `PDPOOL_MEMORY_LIMIT is "0"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out, log, said bytes.Buffer
@@ -105,5 +137,16 @@ func TestRunsFromAFileUntilItIsStopped(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), `"transfer agent serves"`) {
 		t.Fatalf("the log says %s", log.String())
+	}
+}
+
+func TestMemoryLimitLeavesATenth(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	t.Cleanup(func() { debug.SetMemoryLimit(before) })
+	if err := limitMemory(""); err != nil || debug.SetMemoryLimit(-1) != before {
+		t.Errorf("without a limit: %v, %d", err, debug.SetMemoryLimit(-1))
+	}
+	if err := limitMemory("268435456"); err != nil || debug.SetMemoryLimit(-1) != 268435456/10*9 {
+		t.Errorf("with 256Mi: %v, %d", err, debug.SetMemoryLimit(-1))
 	}
 }
