@@ -1,15 +1,43 @@
 package kvlayout
 
-import "strings"
+import (
+	"slices"
+	"strings"
+	"sync"
+)
 
-// Catalog returns the KV geometries of the models that the project knows, one per
-// Hugging Face name, in a fixed order.
-func Catalog() []Geometry {
-	var all []Geometry
+// Models returns the models that the project knows, one per Hugging Face name, in
+// a fixed order. The numbers are those of their public config.json; what could not
+// be found there is not listed.
+func Models() []Model {
+	var all []Model
 	for _, f := range families() {
 		for _, name := range f.names {
-			g := f.Geometry
-			g.Model = name
+			all = append(all, f.named(name))
+		}
+	}
+	return all
+}
+
+// LookupModel returns a model by its Hugging Face name; upper and lower case count
+// as equal. The Name of the result is as the catalog spells it.
+func LookupModel(name string) (Model, bool) {
+	for _, f := range families() {
+		for _, n := range f.names {
+			if strings.EqualFold(n, name) {
+				return f.named(n), true
+			}
+		}
+	}
+	return Model{}, false
+}
+
+// Catalog returns the geometries of those models that one group of equal attention
+// layers describes (see Model.Geometry), in the order of Models.
+func Catalog() []Geometry {
+	var all []Geometry
+	for _, m := range Models() {
+		if g, ok := m.Geometry(); ok {
 			all = append(all, g)
 		}
 	}
@@ -17,81 +45,59 @@ func Catalog() []Geometry {
 }
 
 // Lookup returns the geometry of a model by its Hugging Face name; upper and lower
-// case count as equal. The Model of the result is the name as the catalog spells it.
+// case count as equal. It is not found where LookupModel finds it and a Geometry
+// cannot say it. The Model of the result is the name as the catalog spells it.
 func Lookup(model string) (Geometry, bool) {
-	for _, f := range families() {
-		for _, name := range f.names {
-			if strings.EqualFold(name, model) {
-				g := f.Geometry
-				g.Model = name
-				return g, true
-			}
-		}
+	m, ok := LookupModel(model)
+	if !ok {
+		return Geometry{}, false
 	}
-	return Geometry{}, false
+	return m.Geometry()
 }
 
-// family is one geometry with the names of the checkpoints that share it.
+// family is one model with the names of the checkpoints that share its numbers.
 type family struct {
-	Geometry
+	Model
 	names []string
 }
 
-// families holds the numbers of the models' public config.json: Layers is
-// num_hidden_layers, AttentionHeads num_attention_heads; for MLA, HeadValues is
-// kv_lora_rank + qk_rope_head_dim; for GQA, KVHeads is num_key_value_heads and
-// HeadValues head_dim. MoE models have n_routed_experts or num_experts.
-func families() []family {
-	return []family{
-		{
-			// num_hidden_layers 61, num_attention_heads 128, kv_lora_rank 512,
-			// qk_rope_head_dim 64, n_routed_experts 256.
-			Geometry{Kind: MLA, Layers: 61, AttentionHeads: 128, KVHeads: 1, HeadValues: 512 + 64, MoE: true},
-			[]string{
-				"deepseek-ai/DeepSeek-R1", "deepseek-ai/DeepSeek-R1-0528",
-				"deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-V3-0324",
-				"deepseek-ai/DeepSeek-V3.1", "deepseek-ai/DeepSeek-V3.1-Terminus",
-			},
-		},
-		{
-			// num_hidden_layers 27, num_attention_heads 16, kv_lora_rank 512,
-			// qk_rope_head_dim 64, n_routed_experts 64.
-			Geometry{Kind: MLA, Layers: 27, AttentionHeads: 16, KVHeads: 1, HeadValues: 512 + 64, MoE: true},
-			[]string{"deepseek-ai/DeepSeek-V2-Lite", "deepseek-ai/DeepSeek-V2-Lite-Chat"},
-		},
-		{
-			// num_hidden_layers 61, num_attention_heads 64, kv_lora_rank 512,
-			// qk_rope_head_dim 64, n_routed_experts 384.
-			Geometry{Kind: MLA, Layers: 61, AttentionHeads: 64, KVHeads: 1, HeadValues: 512 + 64, MoE: true},
-			[]string{
-				"moonshotai/Kimi-K2-Instruct", "moonshotai/Kimi-K2-Instruct-0905",
-				"moonshotai/Kimi-K2-Base", "moonshotai/Kimi-K2-Thinking",
-			},
-		},
-		{
-			// num_hidden_layers 80, num_attention_heads 64, num_key_value_heads 8,
-			// head_dim 128.
-			Geometry{Kind: GQA, Layers: 80, AttentionHeads: 64, KVHeads: 8, HeadValues: 128},
-			[]string{
-				"meta-llama/Llama-3.3-70B-Instruct",
-				"meta-llama/Llama-3.1-70B", "meta-llama/Llama-3.1-70B-Instruct",
-			},
-		},
-		{
-			// num_hidden_layers 64, num_attention_heads 64, num_key_value_heads 8,
-			// head_dim 128.
-			Geometry{Kind: GQA, Layers: 64, AttentionHeads: 64, KVHeads: 8, HeadValues: 128},
-			[]string{"Qwen/Qwen3-32B", "Qwen/Qwen3-32B-FP8"},
-		},
-		{
-			// num_hidden_layers 94, num_attention_heads 64, num_key_value_heads 4,
-			// head_dim 128, num_experts 128.
-			Geometry{Kind: GQA, Layers: 94, AttentionHeads: 64, KVHeads: 4, HeadValues: 128, MoE: true},
-			[]string{
-				"Qwen/Qwen3-235B-A22B", "Qwen/Qwen3-235B-A22B-FP8",
-				"Qwen/Qwen3-235B-A22B-Instruct-2507", "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8",
-				"Qwen/Qwen3-235B-A22B-Thinking-2507", "Qwen/Qwen3-235B-A22B-Thinking-2507-FP8",
-			},
-		},
-	}
+func (f family) named(name string) Model {
+	m := f.Model
+	m.Name, m.Groups, m.Drafts = name, slices.Clone(m.Groups), slices.Clone(m.Drafts)
+	return m
+}
+
+// families builds the catalog once.
+var families = sync.OnceValue(func() []family {
+	return slices.Concat(mlaFamilies(), indexerFamilies(), denseFamilies(), expertFamilies(), windowFamilies(), stateFamilies())
+})
+
+// checkpoints names the checkpoints of m with its groups.
+func checkpoints(m Model, groups, drafts []LayerGroup, names ...string) family {
+	m.Groups, m.Drafts = groups, drafts
+	return family{Model: m, names: names}
+}
+
+// latents is MLA with the latent of all models here: kv_lora_rank 512 and
+// qk_rope_head_dim 64.
+func latents(layers int) []LayerGroup {
+	return []LayerGroup{{Kind: FullAttention, Layers: layers, Attention: Attention{Kind: MLA, KVHeads: 1, Key: 512 + 64}}}
+}
+
+// indexers is an indexer of index_head_dim 128 with its scale, behind what it
+// serves.
+func indexers(layers int, attention []LayerGroup) []LayerGroup {
+	return append(attention, LayerGroup{
+		Kind: Indexer, Layers: layers, Attention: Attention{Kind: MLA, KVHeads: 1, Key: 128, RowBytes: 128 + 4},
+	})
+}
+
+// grouped is full attention of KV heads (num_key_value_heads) of dim (head_dim)
+// values.
+func grouped(layers, heads, dim int) []LayerGroup {
+	return []LayerGroup{{Kind: FullAttention, Layers: layers, Attention: headSharded(heads, dim, 0)}}
+}
+
+func headSharded(heads, dim, window int) Attention {
+	return Attention{Kind: GQA, KVHeads: heads, Key: dim, Value: dim, Window: window}
 }

@@ -1,0 +1,269 @@
+package kvlayout
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// configs returns the configs in testdata by Hugging Face name.
+func configs(t testing.TB) map[string][]byte {
+	t.Helper()
+	files, err := filepath.Glob("testdata/configs/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no configs: %v", err)
+	}
+	all := map[string][]byte{}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimSuffix(filepath.Base(file), ".json")
+		all[strings.Replace(name, "--", "/", 1)] = b
+	}
+	return all
+}
+
+// Every config is a model of the catalog, with the catalog's numbers.
+func TestParseConfigAgreesWithTheCatalog(t *testing.T) {
+	for name, b := range configs(t) {
+		want, ok := LookupModel(name)
+		if !ok {
+			t.Errorf("%s is not in the catalog", name)
+			continue
+		}
+		want.Name = ""
+		if got, err := ParseConfig(b); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v\n got %+v\nwant %+v", name, err, got, want)
+		}
+	}
+}
+
+// Every family of the catalog has a config.
+func TestEveryFamilyHasAConfig(t *testing.T) {
+	read := configs(t)
+	for _, f := range families() {
+		if !slices.ContainsFunc(f.names, func(n string) bool { return read[n] != nil }) {
+			t.Errorf("none of %v has a config in testdata", f.names)
+		}
+	}
+}
+
+func TestParseConfigSpellings(t *testing.T) {
+	latent := Attention{Kind: MLA, KVHeads: 1, Key: 576}
+	mla := `"model_type":"deepseek_v3","num_hidden_layers":4,"num_attention_heads":8,"kv_lora_rank":512,"qk_rope_head_dim":64`
+	full := func(layers int, a Attention) LayerGroup {
+		return LayerGroup{Kind: FullAttention, Layers: layers, Attention: a}
+	}
+	window := func(layers, w int) LayerGroup {
+		return LayerGroup{Kind: SlidingWindow, Layers: layers, Attention: headSharded(2, 8, w)}
+	}
+	for name, c := range map[string]struct {
+		config string
+		want   []LayerGroup
+	}{
+		"language_config": {`{"model_type":"deepseek_vl_v2","language_config":{` + mla + `}}`, []LayerGroup{full(4, latent)}},
+		"llm_config":      {`{"llm_config":{` + mla + `}}`, []LayerGroup{full(4, latent)}},
+		"no KV heads means as many as heads": {
+			`{"model_type":"llama","num_hidden_layers":2,"num_attention_heads":4,"hidden_size":32}`,
+			[]LayerGroup{full(2, headSharded(4, 8, 0))},
+		},
+		"null head_dim": {
+			`{"model_type":"mixtral","num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":null,"hidden_size":32}`,
+			[]LayerGroup{full(2, headSharded(2, 8, 0))},
+		},
+		"a window of every layer": {
+			`{"model_type":"mistral","num_hidden_layers":3,"num_attention_heads":4,"num_key_value_heads":2,"hidden_size":32,"sliding_window":16}`,
+			[]LayerGroup{window(3, 16)},
+		},
+		"Qwen's window is off by default": {
+			`{"model_type":"qwen3","num_hidden_layers":3,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,"sliding_window":16}`,
+			[]LayerGroup{full(3, headSharded(2, 8, 0))},
+		},
+		"Qwen's window from a layer on": {
+			`{"model_type":"qwen2","num_hidden_layers":3,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,` +
+				`"sliding_window":16,"use_sliding_window":true,"max_window_layers":1}`,
+			[]LayerGroup{full(1, headSharded(2, 8, 0)), window(2, 16)},
+		},
+		"a pattern of its own": {
+			`{"model_type":"gemma3_text","num_hidden_layers":4,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,` +
+				`"sliding_window":16,"sliding_window_pattern":2}`,
+			[]LayerGroup{window(2, 16), full(2, headSharded(2, 8, 0))},
+		},
+		"Gemma's defaults": {
+			`{"model_type":"gemma3_text","num_hidden_layers":1,"sliding_window":16}`,
+			[]LayerGroup{{Kind: SlidingWindow, Layers: 1, Attention: headSharded(4, 256, 16)}},
+		},
+		"layers without rope": {
+			`{"model_type":"llama4_text","num_hidden_layers":3,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,` +
+				`"attention_chunk_size":64,"no_rope_layers":[0,1,1]}`,
+			[]LayerGroup{full(1, headSharded(2, 8, 0)), {Kind: ChunkedLocal, Layers: 2, Attention: headSharded(2, 8, 64)}},
+		},
+		"an indexer by pattern": {
+			`{"model_type":"glm_moe_dsa",` + strings.TrimPrefix(mla, `"model_type":"deepseek_v3",`) + `,"index_head_dim":128,"index_topk_pattern":"FSSF"}`,
+			[]LayerGroup{full(4, latent), {Kind: Indexer, Layers: 2, Attention: Attention{Kind: MLA, KVHeads: 1, Key: 128, RowBytes: 132}}},
+		},
+		"a number as 4.0, and a field of another form": {
+			`{"model_type":"llama","num_hidden_layers":2.0,"num_attention_heads":4,"hidden_size":32,"num_experts":[1,2],"hybrid_override_pattern":7}`,
+			[]LayerGroup{full(2, headSharded(4, 8, 0))},
+		},
+		"layers of a Mamba hybrid by name": {
+			`{"model_type":"nemotron_h","layers_block_type":["mamba","moe","attention","mlp"],"num_attention_heads":4,"num_key_value_heads":2,` +
+				`"attention_head_dim":8,"mamba_num_heads":4,"mamba_head_dim":8,"ssm_state_size":16,"n_groups":2,"conv_kernel":4,` +
+				`"mamba_ssm_cache_dtype":"bfloat16","time_step_limit":[0.0,Infinity],"x":-Infinity,"y":"NaN \"Infinity"}`,
+			[]LayerGroup{{Kind: Recurrent, Layers: 1, State: State{
+				Kind: Mamba2, ConvRows: 3, ConvParts: []int{32, 32, 32}, Groups: 2, Heads: 4, Rows: 8, Columns: 16, ValueBytes: 2,
+			}}, full(1, headSharded(2, 8, 0))},
+		},
+	} {
+		if m, err := ParseConfig([]byte(c.config)); err != nil || !reflect.DeepEqual(m.Groups, c.want) {
+			t.Errorf("%s: %v\n got %+v\nwant %+v", name, err, m.Groups, c.want)
+		}
+	}
+}
+
+func TestParseConfigReadsTheCacheType(t *testing.T) {
+	const model = `"model_type":"llama","num_hidden_layers":2,"num_attention_heads":4,"hidden_size":32`
+	for config, want := range map[string]KVType{
+		`{` + model + `}`: "",
+		`{` + model + `,"quantization_config":{"kv_cache_scheme":{"num_bits":8,"type":"float"}}}`:  FP8,
+		`{` + model + `,"quantization_config":{"kv_cache_scheme":{"num_bits":8,"type":"int"}}}`:    "",
+		`{` + model + `,"quantization_config":{"kv_cache_quant_algo":"FP8"}}`:                      FP8,
+		`{` + model + `,"quantization_config":{"kv_cache_quant_algo":null,"kv_cache_scheme":"x"}}`: "",
+		`{"text_config":{` + model + `},"quantization_config":{"kv_cache_quant_algo":"FP8"}}`:      FP8,
+	} {
+		if m, err := ParseConfig([]byte(config)); err != nil || m.Checkpoint != want {
+			t.Errorf("%s: %q (%v), want %q", config, m.Checkpoint, err, want)
+		}
+	}
+}
+
+func TestParseConfigRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		config  string
+		missing []string
+		says    string
+	}{
+		"unknown": {
+			`{"architectures":["AcmeForCausalLM"],"model_type":"acme","num_hidden_layers":12,"num_attention_heads":8,"hidden_size":512}`, nil,
+			`"AcmeForCausalLM" gives no KV geometry: model_type "acme" is not known, and what its layers cache cannot be told from its ` +
+				`fields; if every layer caches alike, set model.geometry to {kind: MLA or GQA, layers: 12, attentionHeads: 8, kvHeads: 8, headValues: 64,`,
+		},
+		"nothing":  {`{}`, nil, `model_type "" is not known`},
+		"no rank":  {`{"model_type":"deepseek_v3","num_hidden_layers":2,"num_attention_heads":4}`, []string{"kv_lora_rank", "qk_rope_head_dim"}, "lacks kv_lora_rank, qk_rope_head_dim"},
+		"no heads": {`{"model_type":"llama","num_hidden_layers":2}`, []string{"head_dim", "hidden_size", "num_attention_heads"}, "lacks"},
+		"own head dimension": {
+			`{"model_type":"qwen3","num_hidden_layers":2,"num_attention_heads":4,"hidden_size":32}`, []string{"head_dim"}, "lacks head_dim",
+		},
+		"KV heads": {
+			`{"model_type":"llama","num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":3,"head_dim":8}`,
+			[]string{"num_key_value_heads"},
+			"3 KV heads do not divide 4",
+		},
+		"short list": {
+			`{"model_type":"gpt_oss","num_hidden_layers":2,"num_attention_heads":4,"head_dim":8,"layer_types":["full_attention"]}`,
+			[]string{"layer_types"},
+			"does not list its 2 layers",
+		},
+		"odd layer": {
+			`{"model_type":"llama","num_hidden_layers":1,"num_attention_heads":4,"head_dim":8,"layer_types":["wobbly"]}`,
+			[]string{"layer_types"},
+			`"wobbly"`,
+		},
+		"state where none is known": {
+			`{"model_type":"llama","num_hidden_layers":1,"num_attention_heads":4,"head_dim":8,"layer_types":["linear_attention"]}`,
+			[]string{"layer_types"},
+			"a kind of layer that its architecture does not",
+		},
+		"lightning attention": {
+			`{"model_type":"minimax_m2","num_hidden_layers":1,"num_attention_heads":4,"head_dim":8,"attn_type_list":[0]}`,
+			[]string{"attn_type_list"},
+			"type 0",
+		},
+		"window without length": {
+			`{"model_type":"gpt_oss","num_hidden_layers":2,"num_attention_heads":4,"head_dim":8}`, []string{"sliding_window"}, "lacks sliding_window",
+		},
+		"layers in neither list": {
+			`{"model_type":"kimi_linear","num_hidden_layers":3,"num_attention_heads":4,"kv_lora_rank":8,"qk_rope_head_dim":8,` +
+				`"linear_attn_config":{"head_dim":8,"num_heads":4,"short_conv_kernel_size":4,"full_attn_layers":[1],"kda_layers":[2]}}`,
+			[]string{"linear_attn_config.full_attn_layers", "linear_attn_config.kda_layers"},
+			"name 2 of its 3 layers",
+		},
+		"letters": {
+			`{"model_type":"nemotron_h","hybrid_override_pattern":"MX"}`, []string{"hybrid_override_pattern"}, "letters other than",
+		},
+		"compressed": {`{"model_type":"deepseek_v4"}`, nil, "compress_ratios), which has no geometry here; its layers do not cache alike"},
+		"shared":     {`{"model_type":"llama","num_kv_shared_layers":4}`, nil, "4 of its layers use the cache of others"},
+		"huge": {
+			`{"model_type":"llama","num_hidden_layers":2,"num_attention_heads":999999999,"head_dim":8}`, nil, "999999999 attention heads",
+		},
+	} {
+		m, err := ParseConfig([]byte(c.config))
+		var refusal *ConfigError
+		if !errors.As(err, &refusal) || !strings.Contains(err.Error(), c.says) || !slices.Equal(refusal.Missing, c.missing) {
+			t.Errorf("%s: %+v, %v", name, m, err)
+		}
+	}
+	for _, text := range []string{"", "null", "[]", "{", `"a"`, `{"model_type":NaN`, strings.Repeat(" ", MaxConfigBytes+1)} {
+		var refusal *ConfigError
+		if _, err := ParseConfig([]byte(text)); err == nil || errors.As(err, &refusal) {
+			t.Errorf("%.20q: %v", text, err)
+		}
+	}
+}
+
+// A hostile text of 64 KiB allocates less than 1 MiB, whatever it repeats.
+func TestParseConfigMemory(t *testing.T) {
+	for _, c := range []struct{ start, repeat, end string }{
+		{`{"layer_types":[`, `"",`, `""]}`},
+		{`{"no_rope_layers":[`, `0,`, `0]}`},
+		{`{`, `"architectures":["a"],`, `"x":0}`},
+		{`{`, `"text_config":{},"text_config":null,`, `"x":0}`},
+		{`{"model_type":"`, `\u0041`, `"}`},
+		{`{`, `"use_sliding_window":true,"use_sliding_window":null,`, `"x":0}`},
+		{`{"x":`, `[`, ``},
+		{`{"x":Infinity,`, `"layer_types":["full_attention"],`, `"y":0}`},
+		{`{`, `"num_experts":1.5,`, `"x":0}`},
+		{`{"model_type":"nemotron_h","hybrid_override_pattern":"`, `M`, `"}`},
+	} {
+		text := []byte(c.start + strings.Repeat(c.repeat, (64<<10-len(c.start)-len(c.end))/len(c.repeat)) + c.end)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _ = ParseConfig(text)
+		runtime.ReadMemStats(&after)
+		if bytes := after.TotalAlloc - before.TotalAlloc; bytes > 1<<20 {
+			t.Errorf("%s%s: %d bytes for a text of %d", c.start, c.repeat, bytes, len(text))
+		}
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	for _, b := range configs(f) {
+		f.Add(b)
+	}
+	f.Add([]byte(`{"model_type":"nemotron_h","time_step_limit":[0.0, Infinity]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := ParseConfig(b)
+		if err != nil {
+			return
+		}
+		if err := m.Validate(); err != nil {
+			t.Fatalf("%s: accepted %+v: %v", b, m, err)
+		}
+		if _, ok := m.Geometry(); ok != (m.Beyond() == "") {
+			t.Fatalf("%s: a geometry, and beyond it: %s", b, m.Beyond())
+		}
+		for _, tp := range []int{1, 2, 8} {
+			c := Cache{Layout: Layout{TP: tp}, MaxLength: 4096, OwnDrafts: true}
+			if p, err := m.Pool(c); err == nil && (p.BlockBytes < 1 || p.RequestBlocks(4096) < 1) {
+				t.Fatalf("%s: the pool %+v", b, p)
+			}
+		}
+	})
+}

@@ -1,0 +1,299 @@
+package kvlayout
+
+import "slices"
+
+// poolSpec is what layers of one shape ask of the pool.
+type poolSpec struct {
+	kind   LayerKind
+	window int
+	dealt  bool
+	mla    bool
+	layers int
+	block  int   // tokens per block
+	page   int64 // bytes of a block of one layer
+}
+
+// Pool lays the model's cache out as the engine would. The error is a *PoolError:
+// a layout that the engine cannot lay out, or a number that is not known.
+func (m Model) Pool(c Cache) (Pool, error) {
+	l := c.Layout.Defaulted()
+	for _, n := range []int{l.TP, l.PP, l.DP, l.DCP} {
+		if n < 1 || n > maxDegree {
+			return Pool{}, poolErrorf("a degree is %d", n)
+		}
+	}
+	if c.kvType(m).Bytes() == 0 {
+		return Pool{}, poolErrorf("the size of cache type %q is not known", c.KVType)
+	}
+	if c.BlockTokens < 0 || c.BlockTokens > maxModelNumber {
+		return Pool{}, poolErrorf("a block of %d tokens", c.BlockTokens)
+	}
+	if err := m.Validate(); err != nil {
+		return Pool{}, poolErrorf("the model has %v", err)
+	}
+	if c.Engine == SGLang {
+		return m.sglangPool(c)
+	}
+	return m.vllmPool(c)
+}
+
+// vllmPool follows vLLM 0.33.0: get_kv_cache_groups and
+// get_kv_cache_config_from_groups, with the layers' pages of kv_cache_interface.
+func (m Model) vllmPool(c Cache) (Pool, error) {
+	l := c.Layout.Defaulted()
+	p := Pool{dcp: l.DCP, maxLength: max(c.MaxLength, 0)}
+	if p.maxLength == 0 {
+		p.maxLength = m.MaxLength
+	}
+	if p.maxLength < 1 || p.maxLength > maxModelNumber {
+		return Pool{}, poolErrorf("the longest sequence is %d tokens", p.maxLength)
+	}
+	specs, err := m.poolSpecs(c, &p)
+	if err != nil {
+		return Pool{}, err
+	}
+	if uniform(specs) {
+		p.oneGroup(specs)
+	} else if err := p.group(specs); err != nil {
+		return Pool{}, err
+	}
+	for i := range p.Groups {
+		p.bound(&p.Groups[i], c, windowOf(specs, p.Groups[i].Kind))
+	}
+	for _, g := range p.Groups {
+		n := g.Most
+		if n == 0 {
+			n = p.tokenBlocks(g, p.maxLength)
+		}
+		p.longest += int64(n)
+	}
+	return p, nil
+}
+
+// poolSpecs returns what the layers ask for, once the block is raised to hold a
+// state.
+func (m Model) poolSpecs(c Cache, p *Pool) ([]poolSpec, error) {
+	l, t, tp := c.Layout.Defaulted(), c.kvType(m), c.attentionTP()
+	p.BlockTokens = c.BlockTokens
+	if p.BlockTokens == 0 {
+		p.BlockTokens = 16
+	}
+	if m.HasState() {
+		if c.NoHybrid {
+			return nil, poolErrorf("recurrent layers need the hybrid KV cache manager")
+		}
+		if err := m.raise(c, p); err != nil {
+			return nil, err
+		}
+	}
+	var specs []poolSpec
+	for _, g := range m.Caches(c.OwnDrafts) {
+		g = c.promoted(g)
+		if g.windowed() && l.DCP > 1 {
+			return nil, poolErrorf("DCP cannot deal the tokens of %d layers with a window", g.Layers)
+		}
+		s := poolSpec{
+			kind: g.Kind, window: g.Attention.Window, dealt: c.deals(g, m), mla: g.Attention.Kind == MLA,
+			layers: g.rankLayers(l), block: p.BlockTokens,
+		}
+		s.page = mulSat(g.Attention.rankRowBytes(t, tp), int64(s.block))
+		if g.Kind == Recurrent {
+			s.block, s.page = 0, mulSat(m.fullRowBytes(t, tp), int64(p.BlockTokens))
+		}
+		specs = append(specs, s)
+	}
+	return specs, nil
+}
+
+// fullRowBytes is what a token costs in a layer of full attention on one rank, 0
+// without such layers.
+func (m Model) fullRowBytes(t KVType, tp int) int64 {
+	for _, g := range m.Groups {
+		if g.Kind == FullAttention {
+			return g.Attention.rankRowBytes(t, tp)
+		}
+	}
+	return 0
+}
+
+// raise sets the block to the smallest multiple of the alignment whose page of
+// attention holds a state (vLLM's _align_hybrid_block_size): the alignment is what
+// was asked for, or the backend's kernel block, and at least 128 with MLA. The
+// states are padded to that page.
+func (m Model) raise(c Cache, p *Pool) error {
+	tp := c.attentionTP()
+	row := m.fullRowBytes(c.kvType(m), tp)
+	if row < 1 {
+		return poolErrorf("there are recurrent layers and no layer of full attention")
+	}
+	for _, g := range m.States() {
+		if !g.State.FitsTP(tp) {
+			return poolErrorf("%d ranks cannot split the states of %d heads", tp, g.State.Heads)
+		}
+		p.StateBytes = max(p.StateBytes, g.State.Bytes(tp, max(c.DraftTokens, 0)))
+	}
+	kernel := c.KernelBlock
+	if kernel < 1 {
+		kernel = 16
+		if m.AllMLA(false) {
+			kernel = 1
+		}
+	}
+	align := max(kernel, p.BlockTokens)
+	if m.AllMLA(false) {
+		align = max(align, 128)
+	}
+	block := mulSat(int64(align), ceilDiv64(p.StateBytes, mulSat(int64(align), row)))
+	block = mulSat(ceilDiv64(block, int64(kernel)), int64(kernel))
+	if block > maxModelNumber {
+		return poolErrorf("a state of %d bytes needs blocks of %d tokens", p.StateBytes, block)
+	}
+	if int(block) > p.BlockTokens {
+		p.BlockTokens, p.Raised = int(block), true
+	}
+	return nil
+}
+
+// class puts layers that need the same tokens into one: all full attention with
+// its indexers, and layers of the same window.
+func (s poolSpec) class() poolSpec {
+	kind := s.kind
+	if kind == Indexer {
+		kind = FullAttention
+	}
+	return poolSpec{kind: kind, window: s.window, dealt: s.dealt, block: s.block}
+}
+
+// uniform says whether all layers share one block list.
+func uniform(specs []poolSpec) bool {
+	for _, s := range specs[1:] {
+		if s.class() != specs[0].class() {
+			return false
+		}
+	}
+	return specs[0].kind != Recurrent
+}
+
+// oneGroup: pages of unequal size lie side by side in a block.
+func (p *Pool) oneGroup(specs []poolSpec) {
+	g := PoolGroup{Kind: specs[0].class().kind, BlockTokens: specs[0].block, Dealt: specs[0].dealt}
+	for _, s := range specs {
+		g.Layers += s.layers
+		p.BlockBytes = addSat(p.BlockBytes, mulSat(s.page, int64(s.layers)))
+	}
+	p.Groups = []PoolGroup{g}
+}
+
+// group makes the pages of all layers equal and deals the layers to groups of
+// about as many layers (_get_kv_cache_groups_uniform_page_size): as many as the
+// rarest kind has, or as the most frequent if that is less than half as many
+// again.
+func (p *Pool) group(specs []poolSpec) error {
+	page := slices.MaxFunc(specs, func(a, b poolSpec) int { return int(min(max(a.page-b.page, -1), 1)) }).page
+	var buckets []poolSpec
+	for _, s := range specs {
+		if err := s.enlarge(page); err != nil {
+			return err
+		}
+		i := slices.IndexFunc(buckets, func(o poolSpec) bool { return o.class() == s.class() })
+		if i < 0 {
+			buckets = append(buckets, s)
+			continue
+		}
+		buckets[i].layers += s.layers
+	}
+	byLayers := func(a, b poolSpec) int { return a.layers - b.layers }
+	size, most := slices.MinFunc(buckets, byLayers).layers, slices.MaxFunc(buckets, byLayers).layers
+	if 2*most < 3*size {
+		size = most
+	}
+	widest := 0
+	for _, b := range buckets {
+		n := ceilDiv(b.layers, size)
+		for i := range n {
+			layers := ceilDiv(b.layers-i, n)
+			widest = max(widest, layers)
+			p.Groups = append(p.Groups, PoolGroup{Kind: b.class().kind, Layers: layers, BlockTokens: b.block, Dealt: b.dealt})
+		}
+	}
+	p.BlockBytes = mulSat(page, int64(widest))
+	return nil
+}
+
+// enlarge brings the layers' page to page bytes: states and head-sharded pages are
+// padded, others take more tokens.
+func (s *poolSpec) enlarge(page int64) error {
+	switch {
+	case s.kind == Recurrent || s.page == page:
+	case page%s.page == 0 && page/s.page <= maxModelNumber:
+		s.block *= int(page / s.page)
+	case s.mla:
+		return poolErrorf("pages of %d bytes cannot be made %d bytes long", s.page, page)
+	}
+	s.page = page
+	return nil
+}
+
+func windowOf(specs []poolSpec, kind LayerKind) int {
+	for _, s := range specs {
+		if s.kind == kind {
+			return s.window
+		}
+	}
+	return 0
+}
+
+// bound sets the largest number of blocks that a sequence takes of the group: a
+// window's tokens but one and those in flight, from any slot of a block on; a
+// chunk's and those in flight; the states.
+func (p *Pool) bound(g *PoolGroup, c Cache, window int) {
+	inFlight := max(c.InFlight, 1)
+	switch g.Kind {
+	case SlidingWindow:
+		g.Most = ceilDiv(min(window-1+inFlight, p.maxLength), g.BlockTokens) + 1
+	case ChunkedLocal:
+		g.Most = ceilDiv(min(window+inFlight, p.maxLength), g.BlockTokens)
+	case Recurrent:
+		g.Most = slots(!c.NoPrefixCaching, max(c.DraftTokens, 0))
+	case FullAttention, Indexer:
+	}
+}
+
+// sglangPool follows SGLang 0.5.23 (pool_configurator): every token has one cell
+// over all layers; windowed layers keep WindowRatio tokens per token of full
+// ones; with DCP every rank holds all keys of an indexer.
+func (m Model) sglangPool(c Cache) (Pool, error) {
+	l, t, tp := c.Layout.Defaulted(), c.kvType(m), c.attentionTP()
+	p := Pool{BlockTokens: max(c.BlockTokens, 1), dcp: l.DCP}
+	if m.HasState() {
+		return Pool{}, poolErrorf("SGLang divides its memory between recurrent states and tokens by a ratio that is not known here")
+	}
+	var full, windowed int64
+	layers := 0
+	for _, g := range m.Caches(c.OwnDrafts) {
+		bytes := mulSat(g.Attention.rankRowBytes(t, tp), int64(g.rankLayers(l)))
+		switch g.Kind {
+		case SlidingWindow, ChunkedLocal:
+			windowed = addSat(windowed, bytes)
+			layers += g.rankLayers(l)
+			continue
+		case Indexer:
+			bytes = mulSat(bytes, int64(l.DCP))
+		case FullAttention, Recurrent:
+			layers += g.rankLayers(l)
+		}
+		full = addSat(full, bytes)
+	}
+	cell := full
+	switch {
+	case full == 0:
+		cell = windowed
+	case windowed > 0 && c.WindowRatio <= 0:
+		return Pool{}, poolErrorf("SGLang's swa-full-tokens-ratio is not known")
+	case windowed > 0:
+		cell = addSat(full, int64(c.WindowRatio*float64(windowed)))
+	}
+	p.BlockBytes = mulSat(cell, int64(p.BlockTokens))
+	p.Groups = []PoolGroup{{Kind: FullAttention, Layers: layers, BlockTokens: p.BlockTokens, Dealt: true}}
+	return p, nil
+}

@@ -1,0 +1,298 @@
+package kvlayout
+
+import (
+	"errors"
+	"reflect"
+	"testing"
+)
+
+func mustModel(t testing.TB, name string) Model {
+	t.Helper()
+	m, ok := LookupModel(name)
+	if !ok {
+		t.Fatalf("%s is not in the catalog", name)
+	}
+	return m
+}
+
+func mustPool(t *testing.T, m Model, c Cache) Pool {
+	t.Helper()
+	p, err := m.Pool(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// The public figures of DeepSeek-R1 in blocks of 64, from bytes and from blocks.
+func TestCapacityFixedPointsOfR1(t *testing.T) {
+	r1 := mustModel(t, "deepseek-ai/DeepSeek-R1")
+	tp4 := Cache{Layout: Layout{TP: 4}, BlockTokens: 64, MaxLength: 65536}
+	dcp4 := tp4
+	dcp4.Layout.DCP = 4
+	for _, c := range []struct {
+		cache                                    Cache
+		blocks, memory, tokens, perToken, atOnce int64
+	}{
+		// atOnce is of the seed's load, 8,192 tokens in and 4,096 out: 256 don't fit.
+		{tp4, 22_616, 101_713_379_328, 1_447_424, 61 * 576 * 2, 117},
+		{dcp4, 22_127, 22_127 * 61 * 64 * 576 * 2, 5_664_512, 61 * 576 * 2 / 4, 460},
+	} {
+		for _, memory := range []int64{c.memory, c.memory + 61*64*576*2 - 1} {
+			if got, err := r1.Capacity(c.cache, memory); err != nil || got.Blocks != c.blocks || got.Tokens != c.tokens || got.Memory() != c.memory {
+				t.Errorf("%+v, %d bytes: %+v, %v", c.cache.Layout, memory, got, err)
+			}
+		}
+		got, err := r1.CapacityOfBlocks(c.cache, c.blocks)
+		if err != nil || got.Tokens != c.tokens || got.BytesPerToken != c.perToken || got.Requests(8192+4096) != c.atOnce {
+			t.Errorf("%+v: %+v, %d at once, %v", c.cache.Layout, got, got.Requests(8192+4096), err)
+		}
+	}
+}
+
+// The public figures of Kimi-Linear in blocks of 2,048: a request takes 16 (8) of
+// attention and 2 of each of three groups of states.
+func TestCapacityFixedPointsOfKimiLinear(t *testing.T) {
+	kimi := mustModel(t, "moonshotai/Kimi-Linear-48B-A3B-Instruct")
+	for _, c := range []struct {
+		dcp        int
+		perRequest int64
+		blocks     int64
+		tokens     int64
+	}{{1, 22, 3243, 4_830_301}, {2, 14, 3177, 7_435_995}} {
+		cache := Cache{Layout: Layout{TP: 2, DCP: c.dcp}, BlockTokens: 2048, MaxLength: 32768}
+		got, err := kimi.CapacityOfBlocks(cache, c.blocks)
+		if err != nil || got.Tokens != c.tokens || got.Pool.RequestBlocks(32768) != c.perRequest || got.Pool.Raised {
+			t.Errorf("DCP %d: %+v, %v", c.dcp, got, err)
+		}
+		groups := []PoolGroup{
+			{Kind: Recurrent, Layers: 7, Most: 2},
+			{Kind: Recurrent, Layers: 7, Most: 2},
+			{Kind: Recurrent, Layers: 6, Most: 2},
+			{Kind: FullAttention, Layers: 7, BlockTokens: 2048, Dealt: true},
+		}
+		if !reflect.DeepEqual(got.Pool.Groups, groups) {
+			t.Errorf("DCP %d: groups %+v", c.dcp, got.Pool.Groups)
+		}
+		const page = 2048 * 576 * 2
+		if got.Pool.BlockBytes != 7*page {
+			t.Errorf("DCP %d: blocks of %d bytes, want 7 pages of %d", c.dcp, got.Pool.BlockBytes, page)
+		}
+		if again, err := kimi.Capacity(cache, c.blocks*7*page+page); err != nil || again.Tokens != c.tokens {
+			t.Errorf("DCP %d from bytes: %+v, %v", c.dcp, again, err)
+		}
+	}
+}
+
+// States of Kimi-Linear on 2 ranks: 3 rows of 3 x 2,048 values in bf16 and 16
+// matrices of 128 x 128 in single precision.
+func TestStateBytes(t *testing.T) {
+	for _, c := range []struct {
+		model      string
+		tp, drafts int
+		want       int64
+	}{
+		{"moonshotai/Kimi-Linear-48B-A3B-Instruct", 2, 0, 3*3*2048*2 + 16*128*128*4},
+		{"moonshotai/Kimi-Linear-48B-A3B-Instruct", 1, 2, 5*3*4096*2 + 32*128*128*4},
+		{"Qwen/Qwen3-Next-80B-A3B-Instruct", 4, 0, 3*2048*2 + 8*128*128*2},
+		{"Qwen/Qwen3.5-397B-A17B", 4, 0, 3*3072*2 + 16*128*128*4},
+		{"nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 2, 0, 3*3072*2 + 32*64*128*4},
+		// 8 groups on 16 ranks: each rank has one of its own.
+		{"nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", 16, 0, 3*(512+2*128)*2 + 8*64*128*4},
+	} {
+		s := mustModel(t, c.model).States()[0].State
+		if got := s.Bytes(c.tp, c.drafts); got != c.want || !s.FitsTP(c.tp) {
+			t.Errorf("%s on %d ranks: %d bytes, want %d; fits: %v", c.model, c.tp, got, c.want, s.FitsTP(c.tp))
+		}
+	}
+	kda := mustModel(t, "moonshotai/Kimi-Linear-48B-A3B-Instruct").States()[0].State
+	if kda.FitsTP(3) || kda.FitsTP(64) || kda.FitsTP(0) {
+		t.Error("32 heads are split over 3, 64 or no ranks")
+	}
+}
+
+// vLLM raises a hybrid's block so that a page of attention holds a state, to the
+// size that depends on TP (Qwen3.5 from TP4 to TP1).
+func TestPoolRaisesBlocks(t *testing.T) {
+	for _, c := range []struct {
+		model string
+		cache Cache
+		want  int
+	}{
+		// A state of 1,085,440 bytes; a token of 1,152; multiples of 128.
+		{"moonshotai/Kimi-Linear-48B-A3B-Instruct", Cache{Layout: Layout{TP: 2}}, 1024},
+		{"moonshotai/Kimi-Linear-48B-A3B-Instruct", Cache{Layout: Layout{TP: 1}}, 1920},
+		{"moonshotai/Kimi-Linear-48B-A3B-Instruct", Cache{Layout: Layout{TP: 2}, BlockTokens: 2048}, 2048},
+		{"moonshotai/Kimi-Linear-48B-A3B-Instruct", Cache{Layout: Layout{TP: 2}, BlockTokens: 600}, 1200},
+		// 4 ranks: 1,067,008 bytes and 1,024 a token; 1 rank: 4,268,032 and 2,048.
+		{"Qwen/Qwen3.5-397B-A17B", Cache{Layout: Layout{TP: 4}}, 1056},
+		{"Qwen/Qwen3.5-397B-A17B", Cache{Layout: Layout{TP: 1, DP: 8}}, 2096},
+		{"Qwen/Qwen3.5-397B-A17B", Cache{Layout: Layout{TP: 4}, KVType: FP8}, 2096},
+		{"Qwen/Qwen3.5-397B-A17B", Cache{Layout: Layout{TP: 4}, KernelBlock: 64}, 1088},
+	} {
+		p := mustPool(t, mustModel(t, c.model), c.cache)
+		if p.BlockTokens != c.want || p.Raised != (c.want > c.cache.BlockTokens) {
+			t.Errorf("%s, %+v: blocks of %d tokens (raised: %v), want %d", c.model, c.cache.Layout, p.BlockTokens, p.Raised, c.want)
+		}
+		row := mustModel(t, c.model).fullRowBytes(c.cache.kvType(mustModel(t, c.model)), c.cache.attentionTP())
+		if page := row * int64(p.BlockTokens); page < p.StateBytes {
+			t.Errorf("%s: a page of %d bytes does not hold a state of %d", c.model, page, p.StateBytes)
+		}
+	}
+}
+
+func TestPoolGroups(t *testing.T) {
+	type groups []PoolGroup
+	full := func(layers, block int) PoolGroup {
+		return PoolGroup{Kind: FullAttention, Layers: layers, BlockTokens: block, Dealt: true}
+	}
+	for _, c := range []struct {
+		model string
+		cache Cache
+		want  groups
+		bytes int64 // of a block
+	}{
+		// Latent and indexer share a block.
+		{"deepseek-ai/DeepSeek-V3.2", Cache{Layout: Layout{TP: 8}, BlockTokens: 64}, groups{full(122, 64)}, 61 * 64 * (1152 + 132)},
+		{"zai-org/GLM-5.3", Cache{Layout: Layout{TP: 8, DCP: 2}, BlockTokens: 64}, groups{full(99, 64)}, 64 * (78*1152 + 21*132)},
+		{"MiniMaxAI/MiniMax-M3", Cache{Layout: Layout{TP: 8}, BlockTokens: 128}, groups{full(117, 128)}, 128 * (60*512 + 57*256)},
+		// Equal numbers of windows and full layers: one group each.
+		{
+			"openai/gpt-oss-20b",
+			Cache{Layout: Layout{TP: 1}, InFlight: 8192},
+			groups{{Kind: SlidingWindow, Layers: 12, BlockTokens: 16, Most: (127+8192+15)/16 + 1}, full(12, 16)},
+			12 * 16 * 2048,
+		},
+		{"openai/gpt-oss-20b", Cache{Layout: Layout{TP: 1}, NoHybrid: true}, groups{full(24, 16)}, 24 * 16 * 2048},
+		// 52 windows beside 10 full layers: six groups, of 9 and 8.
+		{
+			"google/gemma-3-27b-it",
+			Cache{Layout: Layout{TP: 2}, MaxLength: 32768},
+			groups{
+				{Kind: SlidingWindow, Layers: 9, BlockTokens: 16, Most: 65},
+				{Kind: SlidingWindow, Layers: 9, BlockTokens: 16, Most: 65},
+				{Kind: SlidingWindow, Layers: 9, BlockTokens: 16, Most: 65},
+				{Kind: SlidingWindow, Layers: 9, BlockTokens: 16, Most: 65},
+				{Kind: SlidingWindow, Layers: 8, BlockTokens: 16, Most: 65},
+				{Kind: SlidingWindow, Layers: 8, BlockTokens: 16, Most: 65},
+				full(10, 16),
+			},
+			10 * 16 * 8 * 512,
+		},
+		{
+			"meta-llama/Llama-4-Scout-17B-16E-Instruct",
+			Cache{Layout: Layout{TP: 8}, MaxLength: 131072},
+			groups{
+				{Kind: ChunkedLocal, Layers: 12, BlockTokens: 16, Most: 513},
+				{Kind: ChunkedLocal, Layers: 12, BlockTokens: 16, Most: 513},
+				{Kind: ChunkedLocal, Layers: 12, BlockTokens: 16, Most: 513},
+				full(12, 16),
+			},
+			12 * 16 * 512,
+		},
+		// Speculating with its own layers caches them too, in the same groups.
+		{"deepseek-ai/DeepSeek-R1", Cache{Layout: Layout{TP: 8}, BlockTokens: 64, OwnDrafts: true, DraftTokens: 1}, groups{full(62, 64)}, 62 * 64 * 1152},
+		{
+			"Qwen/Qwen3.5-27B",
+			Cache{Layout: Layout{TP: 4}, OwnDrafts: true, DraftTokens: 2, NoPrefixCaching: true},
+			groups{
+				{Kind: Recurrent, Layers: 16, Most: 3}, {Kind: Recurrent, Layers: 16, Most: 3}, {Kind: Recurrent, Layers: 16, Most: 3}, full(17, 800),
+			},
+			17 * 800 * 1024,
+		},
+		// SGLang: a page of cells.
+		{"deepseek-ai/DeepSeek-R1", Cache{Engine: SGLang, Layout: Layout{TP: 8}, BlockTokens: 64}, groups{full(61, 64)}, 61 * 64 * 1152},
+		{"deepseek-ai/DeepSeek-V3.2", Cache{Engine: SGLang, Layout: Layout{TP: 8, DCP: 8}}, groups{full(61, 1)}, 61 * (1152 + 8*132)},
+		{"Qwen/Qwen3-32B", Cache{Engine: SGLang, Layout: Layout{TP: 8, DP: 4}}, groups{full(64, 1)}, 64 * 4 * 512},
+		{"openai/gpt-oss-20b", Cache{Engine: SGLang, Layout: Layout{TP: 1}, WindowRatio: 0.5}, groups{full(24, 1)}, 12*2048 + 6*2048},
+	} {
+		p := mustPool(t, mustModel(t, c.model), c.cache)
+		if !reflect.DeepEqual(groups(p.Groups), c.want) || p.BlockBytes != c.bytes {
+			t.Errorf("%s, %+v:\n got %+v of %d bytes\nwant %+v of %d", c.model, c.cache, p.Groups, p.BlockBytes, c.want, c.bytes)
+		}
+	}
+}
+
+func TestPoolRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		model string
+		cache Cache
+	}{
+		"a window under DCP":       {"openai/gpt-oss-20b", Cache{Layout: Layout{TP: 8, DCP: 2}}},
+		"an unknown type":          {"Qwen/Qwen3-8B", Cache{KVType: "INT4"}},
+		"a degree":                 {"Qwen/Qwen3-8B", Cache{Layout: Layout{TP: -1}}},
+		"no longest sequence":      {"google/gemma-3-27b-it", Cache{}},
+		"heads of the state":       {"moonshotai/Kimi-Linear-48B-A3B-Instruct", Cache{Layout: Layout{TP: 64}}},
+		"states without groups":    {"moonshotai/Kimi-K3", Cache{NoHybrid: true}},
+		"states in SGLang":         {"moonshotai/Kimi-K3", Cache{Engine: SGLang}},
+		"SGLang without its ratio": {"openai/gpt-oss-20b", Cache{Engine: SGLang}},
+		"a block":                  {"Qwen/Qwen3-8B", Cache{BlockTokens: -16}},
+	} {
+		var refusal *PoolError
+		if _, err := mustModel(t, c.model).Capacity(c.cache, 1<<40); !errors.As(err, &refusal) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	var refusal *PoolError
+	if _, err := (Model{}).Pool(Cache{}); !errors.As(err, &refusal) {
+		t.Errorf("no model: %v", err)
+	}
+}
+
+// SGLang counts pages, of all ranks of a DCP group; vLLM sequences of the longest
+// length; both over the DP ranks of a replica.
+func TestCapacityPerReplica(t *testing.T) {
+	r1 := mustModel(t, "deepseek-ai/DeepSeek-R1")
+	for _, c := range []struct {
+		cache Cache
+		want  int64
+	}{
+		{Cache{Engine: SGLang, Layout: Layout{TP: 8}, BlockTokens: 64}, 1000 * 64},
+		{Cache{Engine: SGLang, Layout: Layout{TP: 8, DCP: 4}, BlockTokens: 64}, 4 * 1000 * 64},
+		{Cache{Engine: SGLang, Layout: Layout{TP: 8, DP: 8}, BlockTokens: 64}, 8 * 1000 * 64},
+		{Cache{Layout: Layout{TP: 1, DP: 8}, BlockTokens: 64, MaxLength: 4096}, 8 * 1000 * 64},
+		// 16 blocks of a request hold 1,000 tokens.
+		{Cache{Layout: Layout{TP: 1}, BlockTokens: 64, MaxLength: 1000}, 1000 * 1000 / 16},
+	} {
+		if got, err := r1.CapacityOfBlocks(c.cache, 1000); err != nil || got.Tokens != c.want {
+			t.Errorf("%+v: %d tokens (%v), want %d", c.cache, got.Tokens, err, c.want)
+		}
+	}
+	empty, _ := r1.Capacity(Cache{}, 0)
+	if empty.Tokens != 0 || empty.Requests(1000) != 0 {
+		t.Errorf("no memory holds %+v", empty)
+	}
+}
+
+func TestLayouts(t *testing.T) {
+	for _, c := range []struct {
+		model  string
+		engine Engine
+		gpus   int
+		want   []Layout
+	}{
+		{"meta-llama/Llama-3.3-70B-Instruct", VLLM, 4, []Layout{{4, 1, 1, 1, 1, 1}}},
+		{"microsoft/phi-4", VLLM, 8, nil},
+		{"Qwen/Qwen3-32B", VLLM, 16, []Layout{{16, 1, 1, 1, 1, 1}, {16, 1, 1, 1, 2, 1}}},
+		{"deepseek-ai/DeepSeek-R1", VLLM, 4, []Layout{
+			{4, 1, 1, 1, 1, 1}, {4, 1, 1, 1, 2, 1}, {4, 1, 1, 1, 4, 1}, {2, 1, 2, 2, 1, 1}, {2, 1, 2, 2, 2, 1}, {1, 1, 4, 4, 1, 1},
+		}},
+		{"deepseek-ai/DeepSeek-R1", SGLang, 2, []Layout{{2, 1, 1, 1, 1, 1}, {2, 1, 1, 1, 2, 1}, {2, 1, 2, 2, 1, 1}}},
+		{"openai/gpt-oss-120b", VLLM, 2, []Layout{{2, 1, 1, 1, 1, 1}, {1, 1, 2, 2, 1, 1}}},
+		{"deepseek-ai/DeepSeek-R1", VLLM, 0, nil},
+	} {
+		if got := mustModel(t, c.model).Layouts(c.engine, c.gpus); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s on %d GPUs of %s:\n got %v\nwant %v", c.model, c.gpus, c.engine, got, c.want)
+		}
+	}
+	// What is listed is not refused by the rules on one side.
+	for _, m := range Models() {
+		for _, l := range m.Layouts(VLLM, 8) {
+			g, ok := m.Geometry()
+			pair := Pair{Engine: VLLM, Mover: MoverAgent, Geometry: g, HasGeometry: ok, Prefill: Side{Layout: l}, Decode: Side{Layout: l}}
+			if problems := Check(pair, Decode); Refused(problems) {
+				t.Errorf("%s, %+v: %v", m.Name, l, problems)
+			}
+		}
+	}
+}
