@@ -102,6 +102,10 @@ func (s *Server) Handler() http.Handler {
 // elsewhere answers what no pattern of mux takes in OpenAI's form.
 func (s *Server) elsewhere(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.ending.Load() {
+			// The connection would be closed under the client's next request.
+			w.Header().Set("Connection", "close")
+		}
 		if _, pattern := mux.Handler(r); pattern != "" {
 			mux.ServeHTTP(w, r)
 			return

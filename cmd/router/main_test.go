@@ -177,6 +177,9 @@ func TestDrain(t *testing.T) {
 		}
 	}
 	second := open() //nolint:bodyclose // below
+	if !second.Close {
+		t.Error("a connection is kept that will be closed")
+	}
 	close(release)
 	for _, response := range []*http.Response{first, second} {
 		text, err := io.ReadAll(response.Body)

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"fmt"
+	"runtime/debug"
+	"strconv"
+)
+
+// memoryEnv names the variable with the memory that the container may have, in bytes.
+const memoryEnv = "PDPOOL_MEMORY_LIMIT"
+
+// Shares of the container's memory, in percent: of the whole process, and of the
+// bodies of requests, which are in memory about twice while they grow.
+const (
+	processShare = 90
+	bodiesShare  = 25
+)
+
+// fit makes the router fit into the memory that text tells; empty: it is not told.
+// The bound of buffered bodies becomes less, unless it was given.
+func (o *options) fit(text string, given bool) error {
+	if text == "" {
+		return nil
+	}
+	limit, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || limit < 1 {
+		return fmt.Errorf("%s is %q, not a number of bytes more than 0", memoryEnv, text)
+	}
+	debug.SetMemoryLimit(limit / 100 * processShare)
+	if !given {
+		o.limits.MaxBuffered = max(o.limits.MaxBody, min(o.limits.MaxBuffered, limit/100*bodiesShare))
+	}
+	return nil
+}
