@@ -8,7 +8,6 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/pdpool/pdpool/transferagent/transport/internal/child"
 	"github.com/pdpool/pdpool/transferagent/transport/memory"
 	"github.com/pdpool/pdpool/transferagent/transport/shm"
+	"github.com/pdpool/pdpool/transferagent/transport/transporttest"
 )
 
 var whole = transport.Batch{
@@ -102,14 +102,10 @@ func engineMemory(t *testing.T) (*os.File, []byte) {
 	return f, b
 }
 
-// flood posts until the session ends. It gives how many batches were posted;
-// finished is how many are done.
-func flood(ctx context.Context, s transport.Session) (posted int32, finished *atomic.Int32) {
-	finished = &atomic.Int32{}
-	for s.Post(ctx, whole, func(int64, error) { finished.Add(1) }) == nil {
-		posted++
+// flood posts until the session ends.
+func flood(ctx context.Context, s transport.Session) {
+	for s.Post(ctx, whole, func(int64, error) {}) == nil { // it blocks while the queue is full
 	}
-	return posted, finished
 }
 
 // received is what has come of the flood.
@@ -135,57 +131,11 @@ func await(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestReaderProcess: a reader that is killed is told as gone at once, one that
-// is stopped as frozen by the deadline; every done is called.
-func TestReaderProcess(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		signal syscall.Signal
-		want   error
-	}{
-		{"killed", syscall.SIGKILL, transport.ErrPeerGone},
-		{"stopped", syscall.SIGSTOP, transport.ErrFrozen},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			dir := socketDir(t)
-			peer := child.Start(t, dir)
-			a := mover(t, dir, "a", shm.Options{AckTimeout: 300 * time.Millisecond})
-			if err := provide(a); err != nil {
-				t.Fatal(err)
-			}
-			s, err := a.Dial(t.Context(), "", peer.Address)
-			if err != nil {
-				t.Fatal(err)
-			}
-			first := make(chan error, 1)
-			if err := s.Post(t.Context(), whole, func(_ int64, err error) { first <- err }); err != nil {
-				t.Fatal(err)
-			}
-			if err := <-first; err != nil {
-				t.Fatal(err)
-			}
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				posted, finished := flood(t.Context(), s)
-				<-s.Done()
-				if posted != finished.Load() {
-					t.Errorf("%d batches posted, %d done", posted, finished.Load())
-				}
-			}()
-			start := time.Now()
-			peer.Signal(c.signal)
-			select {
-			case <-ended:
-			case <-time.After(20 * time.Second):
-				t.Fatal("the session goes on")
-			}
-			t.Logf("session ended after %v: %v", time.Since(start), s.Err())
-			if !errors.Is(s.Err(), c.want) {
-				t.Errorf("session ended with %v, want %v", s.Err(), c.want)
-			}
-		})
-	}
+func TestProcesses(t *testing.T) {
+	transporttest.RunProcesses(t, func(t *testing.T, patience time.Duration) (a, b transport.Mover, host string, peer *child.Process) {
+		dir := socketDir(t)
+		return mover(t, dir, "a", shm.Options{AckTimeout: patience}), mover(t, dir, "b", shm.Options{}), "", child.Start(t, dir)
+	})
 }
 
 // TestWriterProcess: a living writer lets go when told, a dead one has, and one

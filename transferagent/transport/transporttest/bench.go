@@ -7,8 +7,10 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -89,7 +91,8 @@ func dcp(interleave int64) [][]kvlayout.Copy {
 // Metrics are GB/s and CPU seconds per GiB by contender, and mover/X: the median
 // of the ratios of speed.
 //
-// small is the time of one batch of one block, from Post to done.
+// small is the time of one batch of one block, from Post to done. lag is what of it
+// comes after a thread that does nothing else has seen the last byte in the target.
 func Benchmark(b *testing.B, movers func(b *testing.B) (a, c transport.Mover, host string)) {
 	b.Run("small", func(b *testing.B) {
 		p := pattern{"small", [][]kvlayout.Copy{wholeBlocks()[:1]}, layers * 32 * blockBytes}
@@ -100,6 +103,7 @@ func Benchmark(b *testing.B, movers func(b *testing.B) (a, c transport.Mover, ho
 			once()
 		}
 	})
+	b.Run("lag", func(b *testing.B) { lag(b, movers) })
 	for _, p := range patterns() {
 		b.Run(p.name, func(b *testing.B) {
 			r := &rig{p: p, src: mapped(b, layers*32*blockBytes), bytes: p.bytes()}
@@ -117,6 +121,36 @@ func Benchmark(b *testing.B, movers func(b *testing.B) (a, c transport.Mover, ho
 			})
 		})
 	}
+}
+
+// lag measures completion: microseconds from the last byte to done.
+func lag(b *testing.B, movers func(b *testing.B) (a, c transport.Mover, host string)) {
+	p := pattern{"lag", [][]kvlayout.Copy{wholeBlocks()[:1]}, layers * 32 * blockBytes}
+	r := &rig{p: p, src: mapped(b, p.size), dst: []transport.Memory{mapped(b, p.size)}}
+	once := r.mover(b, movers)
+	once()
+	end := func(m transport.Memory, at int64) *atomic.Uint32 {
+		return (*atomic.Uint32)(unsafe.Pointer(&m.Bytes[at+blockBytes-4]))
+	}
+	c := p.targets[0][0]
+	from, to := end(r.src, c.Src), end(r.dst[0], c.Dst)
+	var lags []float64
+	for b.Loop() {
+		want := from.Add(1)
+		watching, seen := make(chan struct{}), make(chan time.Time, 1)
+		go func() {
+			close(watching)
+			for to.Load() != want { // of a copy that knows no atomics, which is the point
+			}
+			seen <- time.Now()
+		}()
+		<-watching
+		once()
+		done := time.Now()
+		lags = append(lags, max(0, float64(done.Sub(<-seen).Nanoseconds())/1e3))
+	}
+	b.ReportMetric(median(lags), "lag-us")
+	b.ReportMetric(0, "ns/op")
 }
 
 // contender moves all bytes of a pattern once.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/outbox"
@@ -73,5 +74,29 @@ func TestFlush(t *testing.T) {
 			t.Errorf("admitted after the end: %v", err)
 		}
 		<-b.Ended()
+	})
+}
+
+// TestDoneTakesNoTime: nothing waits between Finish and done, for a clock or for
+// another batch.
+func TestDoneTakesNoTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := outbox.New(2)
+		start, done := time.Now(), make(chan time.Time, 1)
+		other, err := b.Admit(t.Context(), transport.Batch{}, func(int64, error) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := b.Admit(t.Context(), transport.Batch{}, func(int64, error) { done <- time.Now() })
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Finish(nil)
+		if at := <-done; at != start {
+			t.Errorf("done came %v later", at.Sub(start))
+		}
+		other.Finish(nil)
+		b.End(errEnd)
+		b.Flush()
 	})
 }
