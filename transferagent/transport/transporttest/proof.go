@@ -3,7 +3,9 @@ package transporttest
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -35,6 +37,7 @@ func RunProofs(t *testing.T, movers MakeProving) {
 		{"OneHasNone", oneHasNone},
 		{"NewSecret", newSecret},
 		{"SilentStrangers", silentStrangers},
+		{"Noise", noise},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			leaks := goleak.IgnoreCurrent()
@@ -181,5 +184,66 @@ func silentStrangers(t *testing.T, movers MakeProving) {
 	// Each is counted before it ends.
 	if got := b.Dropped(); got["silent"]+got["crowded"] != strangers {
 		t.Errorf("of %d strangers were counted %v", strangers, got)
+	}
+}
+
+// noise: connections that send whatever comes to mind cost no peer a batch or a dial,
+// and each is counted once.
+func noise(t *testing.T, movers MakeProving) {
+	const callers, calls = 4, 200
+	p, _, b, connect := proving(t, movers, ringOf(t, first), ringOf(t, first))
+	p.register(p.a, 1, small)
+	p.register(p.b, 2, small)
+	said := [][]byte{
+		[]byte("GET /metrics HTTP/1.1\r\nHost: agent\r\n\r\n"),
+		append([]byte{0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3}, make([]byte, 32)...),
+		append([]byte("PDPC\x01\x00\x00\x00"), make([]byte, 64)...), // a challenge and a proof
+		append([]byte("PDPC\x63\x00\x00\x00"), make([]byte, 64)...),
+		[]byte("PDPC"),
+		make([]byte, 4096),
+	}
+	var calling sync.WaitGroup
+	for i := range callers {
+		calling.Go(func() {
+			for k := range calls {
+				c, err := connect()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				c.Write(said[(i+k)%len(said)]) //nolint:errcheck // it may be refused before it has ended
+				end(c)
+				io.Copy(io.Discard, c) //nolint:errcheck // likewise
+				c.Close()              //nolint:errcheck // likewise
+			}
+		})
+	}
+	quiet := make(chan struct{})
+	go func() { calling.Wait(); close(quiet) }()
+	open := p.dial()
+	for over := false; !over; {
+		p.move(open, transport.Batch{Flow: flow("open"), Source: 1, Target: 2, Copies: whole(small)})
+		s := p.dial()
+		p.move(s, transport.Batch{Flow: flow("new"), Source: 1, Target: 2, Copies: whole(small)})
+		s.Close() //nolint:errcheck // it has done what it was for
+		select {
+		case <-quiet:
+			over = true
+		default:
+		}
+	}
+	sum := int64(0)
+	for _, n := range b.Dropped() {
+		sum += n
+	}
+	if sum != callers*calls {
+		t.Errorf("of %d calls were counted %v", callers*calls, b.Dropped())
+	}
+}
+
+// end says that nothing more is sent, where a connection knows that.
+func end(c net.Conn) {
+	if h, ok := c.(interface{ CloseWrite() error }); ok {
+		h.CloseWrite() //nolint:errcheck // it may be closed by the other end
 	}
 }
