@@ -27,6 +27,8 @@ type Flag struct {
 	Index int
 	// Known says that this package knows the flag.
 	Known bool
+
+	inline bool // the value is in the argument with the name
 }
 
 // Flags is a parsed command line, in the order typed.
@@ -93,7 +95,7 @@ func (p *parser) word() {
 	if f.attached != "" {
 		value, inline = f.attached, true
 	}
-	if inline {
+	if f.inline = inline; inline {
 		f.Values = []string{value}
 	} else {
 		f.Values = p.values(k, f.Flag)

@@ -94,11 +94,23 @@ func parseSize(v string) (int64, bool) {
 	return n << shift, true
 }
 
+// Bounds of a JSON flag.
+const (
+	maxJSON     = 16 << 10 // bytes of its values
+	maxKeyDepth = 16       // of a dotted key
+)
+
 // JSON is the value of a JSON flag: its last whole value with the dotted keys
 // that were given set in it. nil when the flag is not there.
 func (f Flags) JSON(name string) ([]byte, error) {
 	whole, there := f.Last(name)
 	value := map[string]any{}
+	size := 0
+	for _, v := range f.All(name) {
+		if size += len(v); size > maxJSON {
+			return nil, fmt.Errorf("the value of --%s has more than %d bytes", name, maxJSON)
+		}
+	}
 	if there {
 		if len(whole.Values) == 0 {
 			return nil, fmt.Errorf("--%s needs a value", name)
@@ -136,7 +148,10 @@ func setKey(object map[string]any, g Flag) error {
 	if err := json.Unmarshal([]byte(g.Values[0]), &value); err != nil {
 		value = g.Values[0]
 	}
-	path := strings.Split(g.Key, ".")
+	path := strings.SplitN(g.Key, ".", maxKeyDepth+1)
+	if len(path) > maxKeyDepth {
+		return fmt.Errorf("--%s has a key of more than %d parts", g.Name, maxKeyDepth)
+	}
 	for _, step := range path[:len(path)-1] {
 		inner, ok := object[step].(map[string]any)
 		if !ok {

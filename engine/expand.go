@@ -1,0 +1,316 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+)
+
+// dollar reads what begins with a dollar sign. Words that it makes begin at start.
+func (s *shell) dollar(start int, whole, quoted bool) {
+	s.b.plain = false
+	rest := s.src[s.pos+1:]
+	switch {
+	case rest == "":
+		s.literal(1)
+	case rest[0] == '\'' && !quoted:
+		s.ansi()
+	case rest[0] == '"' && !quoted:
+		s.pos++
+		s.double()
+	case rest[0] == '(':
+		s.substitution()
+	case rest[0] == '{':
+		s.braced(start, whole, quoted)
+	case strings.IndexByte("@*#?$!-0123456789", rest[0]) >= 0:
+		s.unknown(2)
+	default:
+		n := nameLength(rest)
+		if n == 0 {
+			s.literal(1)
+			return
+		}
+		v, ok := s.vars.vars[rest[:n]]
+		if !ok {
+			s.unknown(1 + n)
+			return
+		}
+		s.pos += 1 + n
+		s.value(start, v.first(), whole)
+	}
+}
+
+// literal and unknown take the next n bytes as they are.
+func (s *shell) literal(n int) {
+	s.take(s.pos, s.pos+n)
+	s.pos += n
+}
+
+func (s *shell) unknown(n int) {
+	s.b.unknown(s.src[s.pos : s.pos+n])
+	s.literal(n)
+}
+
+// value adds the value of a variable, split at blanks unless it is to stay whole.
+func (s *shell) value(start int, v word, whole bool) {
+	if s.expanded += len(v.text); s.expanded > maxExpanded {
+		s.b.unknown("a variable")
+		if s.expanded-len(v.text) <= maxExpanded {
+			s.note(s.at(start), "variables add more than %d bytes to the text: the rest was not expanded", maxExpanded)
+		}
+		return
+	}
+	if whole {
+		s.piece(v, 0, len(v.text))
+		return
+	}
+	for i := 0; i < len(v.text); {
+		n := strings.IndexAny(v.text[i:], " \t\r\n")
+		if n < 0 {
+			n = len(v.text) - i
+		}
+		if n > 0 {
+			s.piece(v, i, i+n)
+		}
+		if i += n; i < len(v.text) {
+			s.flush(start)
+			i++
+		}
+	}
+}
+
+// piece adds a part of a value.
+func (s *shell) piece(v word, from, to int) {
+	if s.b.size() == 0 {
+		s.b.expanded = true
+	}
+	s.b.plain = false
+	part := v.text[from:to]
+	s.b.add(s.src, part, v.place(from))
+	for _, o := range v.spans {
+		if int(o.from) > from && int(o.from) < to {
+			s.b.spans = append(s.b.spans[:min(len(s.b.spans), maxSpans-1)], span{int32(s.b.size() - to + int(o.from)), o.at})
+		}
+	}
+	switch {
+	case v.open == "":
+	case strings.Contains(part, v.open):
+		s.b.unknown(v.open)
+	case strings.ContainsAny(part, "$`<"):
+		s.b.unknown(part)
+	}
+}
+
+// braced reads ${...}.
+func (s *shell) braced(start int, whole, quoted bool) {
+	end := closing(s.src[s.pos+2:], '{', '}')
+	if end < 0 {
+		s.unknown(len(s.src) - s.pos)
+		return
+	}
+	inner, all := s.src[s.pos+2:s.pos+2+end], end+3
+	n := nameLength(inner)
+	name, op := inner[:n], inner[n:]
+	v, ok := s.vars.vars[name]
+	switch {
+	case n == 0:
+		s.unknown(all)
+	case op == "" || strings.HasPrefix(op, ":?") || strings.HasPrefix(op, "?"):
+		if !ok {
+			s.unknown(all)
+			return
+		}
+		s.pos += all
+		s.value(start, v.first(), whole)
+	case op == "[@]" || op == "[*]":
+		if !ok {
+			s.unknown(all)
+			return
+		}
+		s.pos += all
+		s.list(start, v, quoted)
+	default:
+		s.defaulted(start, all, op, v, ok, whole)
+	}
+}
+
+// list adds the words of an array, each a word of its own.
+func (s *shell) list(start int, v variable, quoted bool) {
+	for i, w := range v.words {
+		if i > 0 {
+			s.flush(start)
+		}
+		s.value(start, w, quoted)
+	}
+	if len(v.words) == 0 && quoted && s.b.to == s.b.from && !s.b.copied {
+		s.b.any = false // "${empty[@]}" is no word at all
+	}
+}
+
+// defaulted reads ${name-default} and ${name+other}; other forms are not read.
+func (s *shell) defaulted(start, all int, op string, v variable, ok, whole bool) {
+	colon := strings.HasPrefix(op, ":")
+	op = strings.TrimPrefix(op, ":")
+	set := ok && (!colon || v.first().text != "")
+	if op == "" || strings.IndexByte("-=+", op[0]) < 0 {
+		s.unknown(all)
+		return
+	}
+	other := op[1:]
+	switch {
+	case set && op[0] != '+':
+		s.pos += all
+		s.value(start, v.first(), whole)
+	case set == (op[0] == '+'):
+		w := word{text: strings.Trim(other, `"'`), body: s.at(s.pos + all - 1 - len(other))}
+		if strings.ContainsAny(other, "$`") {
+			if w.open = s.src[s.pos : s.pos+all]; s.known(other) {
+				w = s.vars.vars[strings.Trim(other, "${}")].first()
+			}
+		}
+		s.pos += all
+		s.value(start, w, whole)
+	default:
+		s.pos += all
+	}
+}
+
+// known says whether text is $NAME or ${NAME} of a variable with a known value.
+func (s *shell) known(text string) bool {
+	name := strings.TrimPrefix(text, "$")
+	if strings.HasPrefix(name, "{") && strings.HasSuffix(name, "}") {
+		name = name[1 : len(name)-1]
+	}
+	v, ok := s.vars.vars[name]
+	return ok && v.first().open == "" && nameLength(name) == len(name)
+}
+
+// substitution skips $(...), which is never carried out.
+func (s *shell) substitution() {
+	end := closing(s.src[s.pos+2:], '(', ')')
+	if end < 0 {
+		s.unclosed(s.pos)
+		s.unknown(len(s.src) - s.pos)
+		return
+	}
+	s.unknown(end + 3)
+}
+
+func (s *shell) backquoted() {
+	s.b.plain = false
+	for i := s.pos + 1; i < len(s.src); i++ {
+		switch s.src[i] {
+		case '\\':
+			i++
+		case '`':
+			s.unknown(i + 1 - s.pos)
+			return
+		}
+	}
+	s.unclosed(s.pos)
+	s.unknown(len(s.src) - s.pos)
+}
+
+// closing finds the end of what was opened in front of text, or -1.
+func closing(text string, open, end byte) int {
+	depth, quote := 1, byte(0)
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\' && quote != '\'':
+			i++
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '\'' || c == '"':
+			quote = c
+		case c == open:
+			depth++
+		case c == end:
+			if depth--; depth == 0 {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// end carries a command out, as far as that means something here.
+func (s *shell) end() {
+	words := s.words
+	for len(words) > 0 && words[0].plain && slices.Contains(reserved, words[0].text) {
+		words = words[1:]
+	}
+	if len(words) > 0 && prompt(words[0].text) {
+		words = words[1:]
+	}
+	if len(words) == 0 {
+		s.assign(false)
+		return
+	}
+	switch name := words[0].text; {
+	case slices.Contains(declares, name):
+		s.declare(words)
+	case name == "unset":
+		for _, w := range words[1:] {
+			s.vars.unset(w.text)
+		}
+	case name == "set":
+		s.options(words[1:])
+	case name == "source" || name == ".":
+		if len(words) > 1 {
+			s.note(words[0].at, "the file %s is not read: what it sets is not known", brief(words[1].text))
+		}
+	default:
+		command{shell: s, words: words, env: s.sets, image: s.image, host: s.host}.start()
+	}
+}
+
+var reserved = []string{"{", "}", "!", "if", "then", "elif", "else", "fi", "while", "until", "do", "done"}
+
+// prompt says whether the word is the end of a prompt that was pasted too.
+func prompt(text string) bool {
+	return text == "$" || text == "%" || text == ">" ||
+		strings.Contains(text, "@") && (strings.HasSuffix(text, "$") || strings.HasSuffix(text, "#"))
+}
+
+func (s *shell) assign(exported bool) {
+	for _, set := range s.sets {
+		set.value.exported = exported
+		if set.append {
+			if s.expanded += len(s.vars.vars[set.name].first().text); s.expanded > maxExpanded {
+				continue
+			}
+		}
+		if !s.vars.set(set) {
+			s.note(set.at, "more than %d variables are set: %s was not read", maxVariables, brief(set.name))
+		}
+	}
+}
+
+func (s *shell) declare(words []word) {
+	exported := words[0].text == "export"
+	for _, w := range words[1:] {
+		exported = exported || strings.HasPrefix(w.text, "-") && strings.Contains(w.text, "x")
+	}
+	s.assign(exported)
+	for _, w := range words[1:] {
+		if exported {
+			s.vars.export(w.text)
+		}
+	}
+}
+
+func (s *shell) options(words []word) {
+	for i, w := range words {
+		name := ""
+		if i+1 < len(words) {
+			name = words[i+1].text
+		}
+		switch {
+		case w.text == "-o" && name == "allexport", strings.HasPrefix(w.text, "-") && strings.Contains(w.text, "a"):
+			s.vars.all = true
+		case w.text == "+a":
+			s.vars.all = false
+		}
+	}
+}

@@ -1,0 +1,354 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pdpool/pdpool/kvlayout"
+)
+
+// Instance is what a launch says of an engine instance as one side of a pair.
+// What it does not say is zero; the engine's own choice then holds.
+type Instance struct {
+	Engine         kvlayout.Engine
+	Image, Version string
+	Model          string
+	Revision       string
+	Served         string // the first name of the model for clients
+	// Role is the side of the pair; "" when the launch names none.
+	Role kvlayout.Role
+	// Connector moves the bytes: vLLM's kv_connector, SGLang's transfer backend.
+	Connector string
+	// Mover is Engine for MoRIIOConnector and mori, Agent for AgentConnector, ""
+	// for others, which PDPool doesn't run.
+	Mover   kvlayout.Mover
+	Mode    kvlayout.Mode
+	Backend Backend
+	// Layout has the degrees as said, unset ones 0. With SGLang, DP is the degree of
+	// data parallel attention, which lies inside TP.
+	Layout kvlayout.Layout
+	// PCP is the prefill context parallel degree.
+	PCP int
+	// Experts is the degree of expert parallelism; -1 is vLLM's switch, which takes
+	// all ranks of tp and dp.
+	Experts int
+	// Copies are independent instances that one SGLang launch starts.
+	Copies int
+	// Nodes that one group of ranks is spread over, and which of them this launch is.
+	Nodes, Node int
+	BlockSize   int
+	KVType      kvlayout.KVType // "" not said, or not one of kvlayout's
+	KVSpelled   string          // as typed
+	MaxLength   int             // tokens of prompt and answer
+	KVMemory    int64           // bytes of KV memory per rank
+	KVTokens    int             // tokens that the cache holds, as SGLang is told
+	KVBlocks    int             // blocks that the cache holds, as vLLM is told
+	// MemoryFraction is vLLM's gpu-memory-utilization and SGLang's
+	// mem-fraction-static; 0 not said.
+	MemoryFraction float64
+	Ports          Ports
+	// Bootstrap is the port of SGLang's bootstrap server.
+	Bootstrap   int
+	HostNetwork bool
+	Attention   string // the attention backend, that of the role where there are two
+	Speculation Speculation
+	// HybridCacheOff: one kind of cache group for all layers.
+	HybridCacheOff bool
+	PrefixCache    Choice
+	// HostCache: SGLang's hierarchical cache.
+	HostCache     Choice
+	FailurePolicy string // of failed loads, "" not said
+	Timeouts      Timeouts
+	// Rest are the arguments that none of the fields stands for.
+	Rest []string
+	Env  []EnvVar
+}
+
+// Choice is a switch that may be left to the engine.
+type Choice int
+
+// The choices.
+const (
+	Unsaid Choice = iota
+	On
+	Off
+)
+
+func choose(on bool) Choice {
+	if on {
+		return On
+	}
+	return Off
+}
+
+// Speculation is speculative decoding; the zero value is none.
+type Speculation struct {
+	Method string // as the engine spells it; "" with a Model means a draft model
+	Model  string
+	Tokens int
+}
+
+// Side is the instance as the rules see it.
+func (i Instance) Side() kvlayout.Side {
+	return kvlayout.Side{Layout: i.Layout, BlockSize: i.BlockSize, KVType: i.KVType}
+}
+
+// Variable is the value of an environment variable of the instance.
+func (i Instance) Variable(name string) (string, bool) {
+	for _, e := range slices.Backward(i.Env) {
+		if e.Name == name {
+			return e.Value, true
+		}
+	}
+	return "", false
+}
+
+// Read says what the launch means. What it can't read, or what will not do what
+// it seems to, is among the notes.
+func (l Launch) Read() (Instance, []Note) {
+	f := facts{
+		launch: &l, used: map[string]bool{},
+		in: Instance{Engine: l.Engine, Image: l.Image, Version: l.Version, Env: l.Env, HostNetwork: l.HostNetwork},
+	}
+	flags, problems := ParseArgsOf(l.Engine, l.Args)
+	f.flags = flags
+	for _, p := range problems {
+		if !f.open(p.Index) && !f.open(p.Index+1) {
+			f.note(p.Index, "%s", p.Text)
+		}
+	}
+	f.repeated()
+	f.positional()
+	if l.Engine == kvlayout.SGLang {
+		f.sglang()
+	} else {
+		f.vllm()
+	}
+	f.deadEnv()
+	f.rest()
+	return f.in, f.notes
+}
+
+// facts reads one launch.
+type facts struct {
+	launch *Launch
+	flags  Flags
+	in     Instance
+	notes  []Note
+	used   map[string]bool // flags that a field stands for
+}
+
+// note is about the argument with the index; -1 is the launch as a whole.
+func (f *facts) note(index int, format string, args ...any) {
+	r := reader{out: Script{Notes: f.notes}}
+	r.note(0, format, args...)
+	if len(r.out.Notes) > len(f.notes) {
+		r.out.Notes[len(f.notes)].Place = f.launch.ArgPlace(index)
+	}
+	f.notes = r.out.Notes
+}
+
+func (f *facts) open(index int) bool {
+	return index >= 0 && index < len(f.launch.open) && f.launch.open[index] != ""
+}
+
+// last is the last occurrence of a flag with a value that is known.
+func (f *facts) last(name string) (Flag, bool) {
+	f.used[name] = true
+	g, ok := f.flags.Last(name)
+	if !ok || f.open(g.Index) || len(g.Values) > 0 && g.valueAt() != g.Index && f.open(g.valueAt()) {
+		return Flag{}, false
+	}
+	return g, ok && (len(g.Values) > 0 || g.Negated || g.bare())
+}
+
+// valueAt is the index of the argument with the value.
+func (g Flag) valueAt() int {
+	if g.inline {
+		return g.Index
+	}
+	return g.Index + 1
+}
+
+// bare says that the flag was given without a value.
+func (g Flag) bare() bool { return len(g.Values) == 0 }
+
+func (f *facts) text(name string) string {
+	g, ok := f.last(name)
+	if !ok || g.bare() {
+		return ""
+	}
+	return g.Values[0]
+}
+
+// number is a whole number from least on, or 0 when it is not there or no such.
+func (f *facts) number(name string, least int) int {
+	v := f.text(name)
+	if v == "" {
+		return 0
+	}
+	g, _ := f.flags.Last(name)
+	n, err := strconv.Atoi(v)
+	switch {
+	case err != nil: // among the problems already
+		return 0
+	case n < least || n > 1<<30:
+		f.note(g.Index, "%s %s is no number from %d on", g.Spelled, brief(v), least)
+		return 0
+	}
+	return n
+}
+
+// size is a number that may carry a unit.
+func (f *facts) size(name string) int64 {
+	v := f.text(name)
+	if v == "" {
+		return 0
+	}
+	n, ok := parseSize(v)
+	if !ok || n < 0 {
+		g, _ := f.flags.Last(name)
+		f.note(g.Index, "%s needs a number such as 4096, 8k or 2G, not %q", g.Spelled, brief(v))
+		return 0
+	}
+	return n
+}
+
+func (f *facts) fraction(name string) float64 {
+	v := f.text(name)
+	if v == "" {
+		return 0
+	}
+	x, err := strconv.ParseFloat(v, 64)
+	if err != nil || x <= 0 || x > 1 {
+		g, _ := f.flags.Last(name)
+		f.note(g.Index, "%s needs a fraction between 0 and 1, not %q", g.Spelled, brief(v))
+		return 0
+	}
+	return x
+}
+
+func (f *facts) choice(name string) Choice {
+	g, ok := f.last(name)
+	if !ok {
+		return Unsaid
+	}
+	return choose(!g.Negated)
+}
+
+func (f *facts) on(name string) bool { return f.choice(name) == On }
+
+// length is MaxLength; "auto" and -1 leave it to the engine.
+func (f *facts) length(name string) int {
+	if v := f.text(name); v == "auto" || v == "-1" {
+		return 0
+	}
+	return int(min(f.size(name), 1<<40))
+}
+
+// repeated notes flags that are given several times with several values.
+func (f *facts) repeated() {
+	first := map[string]int{}
+	for i, g := range f.flags.List {
+		if !g.Known || g.Key != "" || g.bare() {
+			continue
+		}
+		j, ok := first[g.Name]
+		if !ok {
+			first[g.Name] = i
+			continue
+		}
+		if before := f.flags.List[j]; !slices.Equal(before.Values, g.Values) {
+			f.note(g.Index, "%s is given again: %s counts, and %s before it does not", g.Spelled, brief(g.Values[0]), brief(before.Values[0]))
+		}
+		first[g.Name] = i
+	}
+}
+
+// positional finds the model among the arguments without a flag, and notes others.
+func (f *facts) positional() {
+	name := "model"
+	if f.in.Engine == kvlayout.SGLang {
+		name = "model-path"
+	}
+	f.in.Model = f.text(name)
+	for i, at := range f.flags.PositionalAt {
+		if f.in.Model == "" && i == 0 {
+			if !f.open(at) {
+				f.in.Model = f.flags.Positional[0]
+			}
+			continue
+		}
+		f.note(at, "%q belongs to no flag", brief(f.flags.Positional[i]))
+	}
+	if _, flag := f.flags.Last(name); f.in.Model == "" && !flag && len(f.flags.Positional) == 0 {
+		f.note(-1, "the launch names no model")
+	}
+	f.in.Served = cmp.Or(f.text("served-model-name"), f.in.Model)
+	f.in.Revision = f.text("revision")
+}
+
+// kvType reads the element type of the cache.
+func (f *facts) kvType() {
+	f.in.KVSpelled = f.text("kv-cache-dtype")
+	t, ok := KVTypeOf(f.in.KVSpelled)
+	if f.in.KVSpelled != "" && !ok {
+		g, _ := f.flags.Last("kv-cache-dtype")
+		f.note(g.Index, "the KV cache type %s is none that the rules know", brief(f.in.KVSpelled))
+	}
+	f.in.KVType = t
+}
+
+// KVTypeOf is the element type that vLLM or SGLang mean by a spelling, and whether
+// it is known.
+func KVTypeOf(spelled string) (kvlayout.KVType, bool) {
+	switch spelled {
+	case "auto":
+		return kvlayout.Auto, true
+	case "bfloat16", "bf16":
+		return kvlayout.BF16, true
+	case "float16":
+		return kvlayout.FP16, true
+	case "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc":
+		return kvlayout.FP8, true
+	}
+	return "", false
+}
+
+// rest keeps the arguments of flags that no field stands for.
+func (f *facts) rest() {
+	keep := make([]bool, len(f.launch.Args))
+	for _, g := range f.flags.List {
+		if f.used[g.Name] {
+			continue
+		}
+		keep[g.Index] = true
+		for i := range g.Values {
+			if at := g.valueAt() + i; at < len(keep) {
+				keep[at] = true
+			}
+		}
+	}
+	for i, k := range keep {
+		if k {
+			f.in.Rest = append(f.in.Rest, f.launch.Args[i])
+		}
+	}
+}
+
+// port is a port number in a JSON value, as a number or as text.
+func port(v any) (int, bool) {
+	var n int
+	var err error
+	switch v := v.(type) {
+	case float64:
+		n = int(v)
+	case string:
+		n, err = strconv.Atoi(strings.TrimSpace(v))
+	default:
+		return 0, false
+	}
+	return n, err == nil && n > 0 && n < 1<<16
+}

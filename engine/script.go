@@ -1,0 +1,237 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/pdpool/pdpool/kvlayout"
+)
+
+// Bounds of ParseCommands: a text of MaxText bytes costs less than 1 MiB.
+const (
+	MaxText      = 64 << 10  // bytes of a text
+	maxExpanded  = 128 << 10 // bytes that variables add to it
+	maxWords     = 1024      // words of one command
+	maxArgs      = 2048      // arguments of all launches
+	maxLaunches  = 8
+	maxVariables = 512
+	maxNested    = 16 // texts inside the text (bash -c)
+	maxDepth     = 4  // of them in each other
+	maxNotes     = 64
+)
+
+// Place is a line and a column of a text, both counted from 1, columns in characters.
+type Place struct {
+	Line   int `json:"line"`
+	Column int `json:"column"`
+}
+
+func (p Place) String() string { return fmt.Sprintf("%d:%d", p.Line, p.Column) }
+
+// Note is a sentence about a place: what could not be read there, or is not what
+// it seems.
+type Note struct {
+	Place Place  `json:"place"`
+	Text  string `json:"text"`
+}
+
+func (n Note) String() string { return n.Place.String() + ": " + n.Text }
+
+// Script is what ParseCommands found in a text, in its order.
+type Script struct {
+	Launches []Launch
+	Notes    []Note
+}
+
+// Launch is one start of an engine.
+type Launch struct {
+	Engine kvlayout.Engine
+	// Place is that of the program.
+	Place Place
+	// Image and its Version are known inside of docker, podman and kubectl run;
+	// Version also from a release that the text installs. "" is unknown.
+	Image, Version string
+	// HostNetwork says that a container was given the network of its host.
+	HostNetwork bool
+	// Args follow the program: for vLLM what comes after "serve", the model included.
+	Args []string
+	// Env is the environment that the text gives, each name once. Variables whose
+	// values the text does not have are not in it.
+	Env []EnvVar
+
+	places    []Place  // of Args
+	open      []string // per argument what of it the text doesn't define
+	envPlaces []Place  // of Env
+}
+
+// ArgPlace is where the argument with the index was typed.
+func (l Launch) ArgPlace(index int) Place {
+	if index < 0 || index >= len(l.places) {
+		return l.Place
+	}
+	return l.places[index]
+}
+
+// ParseCommands finds the starts of vLLM, SGLang and the Simulator in what people
+// paste: shell commands with quoting, continued lines, comments, variables and
+// exports of the same text, "cd x &&", nohup, env and their like, bash -c, docker
+// run and kubectl run. It executes nothing and reads nothing but the text. What it
+// can't know, such as $(hostname) or a variable of the caller's, is left as typed
+// and noted where it matters.
+func ParseCommands(text string) Script {
+	r := &reader{text: text, seen: Place{1, 1}, installed: map[kvlayout.Engine]string{}}
+	if len(text) > MaxText {
+		r.note(0, "the text has %d bytes, more than %d: nothing of it was read", len(text), MaxText)
+		return r.out
+	}
+	s := &shell{reader: r, src: text, wrote: []span{{0, 0}}, vars: newScope(nil)}
+	s.run()
+	if len(r.out.Launches) == 0 {
+		r.note(0, "no command here starts vLLM or SGLang")
+	}
+	return r.out
+}
+
+// reader is what the shells of one text share.
+type reader struct {
+	text string
+	out  Script
+
+	expanded int // bytes that variables added
+	nested   int // texts inside the text
+	stored   int // words of variables
+	args     int // arguments of launches
+	// installed is the release of an engine that the text installs.
+	installed map[kvlayout.Engine]string
+
+	// The place of an offset is counted on from the one asked before.
+	seenAt int
+	seen   Place
+}
+
+func (r *reader) place(at int) Place {
+	if at < r.seenAt {
+		r.seenAt, r.seen = 0, Place{1, 1}
+	}
+	between := r.text[r.seenAt:at]
+	if i := strings.LastIndexByte(between, '\n'); i >= 0 {
+		r.seen = Place{r.seen.Line + strings.Count(between, "\n"), 1}
+		between = between[i+1:]
+	}
+	r.seen.Column += utf8.RuneCountInString(between)
+	r.seenAt = at
+	return r.seen
+}
+
+func (r *reader) note(at int, format string, args ...any) {
+	if len(r.out.Notes) == maxNotes {
+		return
+	}
+	text := fmt.Sprintf(format, args...)
+	if len(r.out.Notes) == maxNotes-1 {
+		text = "there is more that could not be read"
+	}
+	r.out.Notes = append(r.out.Notes, Note{r.place(at), text})
+}
+
+// brief shortens what is cited.
+func brief(s string) string {
+	const most = 40
+	if len(s) <= most {
+		return s
+	}
+	cut := most
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "..."
+}
+
+// command is what a shell would start: words after expansion, the variables set
+// in front of them, and where it would run.
+type command struct {
+	shell *shell
+	words []word
+	env   []setting // what it is given besides; the later one of a name counts
+	alone bool      // it is given nothing else, not what the shell exports
+	image string
+	host  bool // with the network of its host
+}
+
+// given is all that the command is given.
+func (c command) given() []setting {
+	if c.alone {
+		return c.env
+	}
+	return append(c.shell.vars.environment(), c.env...)
+}
+
+// variable finds one that the command is given.
+func (c command) variable(name string) (setting, bool) {
+	for _, e := range slices.Backward(c.env) {
+		if e.name == name {
+			return e, true
+		}
+	}
+	v, ok := c.shell.vars.vars[name]
+	return setting{name: name, value: v, at: v.first().at}, ok && v.exported && !c.alone
+}
+
+// launch keeps a start of an engine with the words after the program.
+func (c command) launch(kind kvlayout.Engine, at int, args []word) {
+	r := c.shell.reader
+	if len(r.out.Launches) == maxLaunches || r.args+len(args) > maxArgs {
+		r.note(at, "more engines are started than are read at a time (%d)", maxLaunches)
+		return
+	}
+	r.args += len(args)
+	l := Launch{
+		Engine: kind, Place: r.place(at), Image: c.image, HostNetwork: c.host, Version: VersionOfEngine(kind, c.image),
+		Args: make([]string, 0, len(args)), places: make([]Place, 0, len(args)), open: make([]string, 0, len(args)),
+	}
+	if c.image == "" {
+		l.Version = r.installed[kind]
+	}
+	for _, w := range args {
+		l.Args = append(l.Args, w.text)
+		l.places = append(l.places, r.place(w.at))
+		l.open = append(l.open, w.open)
+		switch {
+		case w.open != "":
+			r.note(w.at, "%s is not known: the text does not say what it stands for", brief(w.open))
+		case strings.HasPrefix(w.text, "–"), strings.HasPrefix(w.text, "—"):
+			r.note(w.at, "%s begins with a long dash, which is no flag: type --", brief(w.text))
+		}
+	}
+	l.Env, l.envPlaces = c.environment()
+	r.out.Launches = append(r.out.Launches, l)
+}
+
+// environment is what is known of the variables that the command was given.
+func (c command) environment() ([]EnvVar, []Place) {
+	given := c.given()
+	at := make(map[string]int, len(given))
+	var out []EnvVar
+	var places []Place
+	for _, e := range given {
+		value := e.value.first()
+		if e.append {
+			value = c.shell.vars.vars[e.name].first().plus(value)
+		}
+		if value.open != "" {
+			c.shell.note(e.at, "%s is set to %s, which the text does not define", e.name, brief(value.open))
+			continue
+		}
+		v := EnvVar{Name: e.name, Value: value.text}
+		if i, ok := at[e.name]; ok {
+			out[i], places[i] = v, c.shell.place(e.at)
+			continue
+		}
+		at[e.name] = len(out)
+		out = append(out, v)
+		places = append(places, c.shell.place(e.at))
+	}
+	return out, places
+}

@@ -1,0 +1,82 @@
+package engine_test
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/pdpool/pdpool/engine"
+)
+
+// hostile are texts of the greatest size that try to make much out of it.
+func hostile() map[string]string {
+	fill := func(s string) string { return strings.Repeat(s, engine.MaxText/len(s)) }
+	after := func(head, s string) string { return head + strings.Repeat(s, (engine.MaxText-len(head))/len(s)) }
+	return map[string]string{
+		"words":          after("vllm serve m ", "a "),
+		"flags":          after("vllm serve m ", "-x "),
+		"commands":       fill("a\n"),
+		"launches":       fill("vllm serve m -x\n"),
+		"settings":       fill("A=1 "),
+		"variables":      fill("A=1;export B=2\n"),
+		"arrays":         fill("A=(a a a a a a);"),
+		"array appends":  after("A=(a);", "A+=(b);"),
+		"appends":        after("A=a;", "A+=b;"),
+		"doubling":       after("A=aaaaaaaa;", "A=$A$A;"),
+		"expansions":     after("A='"+strings.Repeat("b ", 200)+"';vllm serve ", "$A "),
+		"exports":        after("export A=1 B=2 C=3 D=4;", "vllm serve m;"),
+		"quotes":         fill("'a'\"b\""),
+		"quoted words":   after("vllm serve m ", "'a''b' "),
+		"open quotes":    fill("\""),
+		"braces":         after("vllm serve m ", "${"),
+		"substitutions":  after("vllm serve m ", "$("),
+		"backquotes":     fill("`"),
+		"defaults":       after("vllm serve ", "${a:-b}"),
+		"nested shells":  fill("bash -c 'vllm serve m';"),
+		"deep shells":    after("bash -c \"", "bash -c \\\"a "),
+		"here-documents": fill("<<a "),
+		"here bodies":    fill("cat <<a\nvllm\n"),
+		"redirects":      fill(">a "),
+		"JSON":           after("vllm serve m ", `{"{`),
+		"JSON value":     after("vllm serve m --kv-transfer-config '{\"kv_connector_extra_config\":{\"a\":[", "0,"),
+		"JSON depth":     after("vllm serve m --kv-transfer-config '", "{\"a\":"),
+		"dotted keys":    after("vllm serve m --kv-transfer-config", ".a") + " 1",
+		"many keys":      after("vllm serve m ", "--kv-transfer-config.a=1 "),
+		"docker":         after("docker run ", "-e A=1 "),
+		"docker runs":    fill("docker run -e A i vllm serve m;"),
+		"env settings":   after("env ", "A=1 "),
+		"env unset":      after("export A=1 B=2; env ", "-u A "),
+		"prefix appends": after("export A=1; ", "A+=1 ") + "vllm serve",
+		"installs":       after("pip install ", "vllm==0.33.0 "),
+		"unknown":        after("vllm serve m ", "$A "),
+		"placeholders":   after("vllm serve m ", "<a> "),
+		"C escapes":      after("vllm serve $'", `\x41`),
+		"long dash":      after("vllm serve m ", "— "),
+	}
+}
+
+func TestBounds(t *testing.T) {
+	for name, text := range hostile() {
+		t.Run(name, func(t *testing.T) {
+			if len(text) > engine.MaxText+16 {
+				t.Fatalf("%d bytes", len(text))
+			}
+			text = text[:min(len(text), engine.MaxText)]
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			s := engine.ParseCommands(text)
+			runtime.ReadMemStats(&after)
+			if used := after.TotalAlloc - before.TotalAlloc; used > 1<<20 {
+				t.Errorf("%d bytes were allocated", used)
+			}
+			for _, l := range s.Launches[:min(len(s.Launches), 1)] {
+				runtime.ReadMemStats(&before)
+				l.Read()
+				runtime.ReadMemStats(&after)
+				if used := after.TotalAlloc - before.TotalAlloc; used > 1<<20 {
+					t.Errorf("reading a launch allocated %d bytes", used)
+				}
+			}
+		})
+	}
+}

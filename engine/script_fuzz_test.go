@@ -1,0 +1,57 @@
+package engine_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/pdpool/pdpool/engine"
+)
+
+func FuzzParseCommands(f *testing.F) {
+	files, err := filepath.Glob("testdata/commands/*.sh")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no seeds", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	for _, text := range hostile() {
+		f.Add(text[:200])
+	}
+	for _, text := range []string{
+		`vllm serve $'\u00e9\x4\777' "${A[@]}${B:-$C}${D:+x}" {"a":1`, "A+=(x) A+=y sglang serve $A", "docker run -e=A=1 -itp1 --env i bash -c",
+		"kubectl run --image -- ", "env -u", "timeout", "python -m", "<<A\n<<'", "vllm serve \\", "a=<b>c vllm serve $a$a", "ssh x 'ssh y \"vllm serve z\"'",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s := engine.ParseCommands(text)
+		inside := func(p engine.Place) {
+			if p.Line < 1 || p.Column < 1 || p.Column > utf8.RuneCountInString(text)+1 {
+				t.Fatalf("place %s is not in %q", p, text)
+			}
+		}
+		for _, n := range s.Notes {
+			inside(n.Place)
+		}
+		for _, l := range s.Launches {
+			inside(l.Place)
+			for i := range l.Args {
+				inside(l.ArgPlace(i))
+			}
+			in, notes := l.Read()
+			for _, n := range notes {
+				inside(n.Place)
+			}
+			if len(in.Rest) > len(l.Args) {
+				t.Fatalf("%q: more left than there was", text)
+			}
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/pdpool/pdpool/kvlayout"
+)
+
+// Defaults of SGLang, as of 0.5.23.
+const (
+	sglangPort      = 30000
+	sglangBootstrap = 8998
+	sglangTransfer  = "mooncake"
+	mori            = "mori"
+)
+
+// sglang reads SGLang's flags and environment.
+func (f *facts) sglang() {
+	in := &f.in
+	in.Ports.HTTP = cmp.Or(f.number("port", 1), sglangPort)
+	in.Bootstrap = cmp.Or(f.number("disaggregation-bootstrap-port", 1), sglangBootstrap)
+	f.used["host"], f.used["dist-init-addr"] = true, true
+	f.sglangLayout()
+	in.BlockSize = f.number("page-size", 1)
+	f.kvType()
+	in.MaxLength = f.length("context-length")
+	in.KVTokens = int(f.size("max-total-tokens"))
+	in.MemoryFraction = f.fraction("mem-fraction-static")
+	in.Speculation = Speculation{
+		Method: f.text("speculative-algorithm"),
+		Model:  f.text("speculative-draft-model-path"),
+		Tokens: f.number("speculative-num-draft-tokens", 1),
+	}
+	f.disaggregation()
+	f.sglangCaches()
+	in.Attention = f.text("attention-backend")
+	perRole := map[kvlayout.Role]string{kvlayout.Prefill: "prefill-attention-backend", kvlayout.Decode: "decode-attention-backend"}
+	if name := perRole[in.Role]; name != "" {
+		in.Attention = cmp.Or(f.text(name), in.Attention)
+	}
+	if f.text("config") != "" {
+		g, _ := f.flags.Last("config")
+		f.note(g.Index, "the file %s is not read: flags in it are not known", brief(g.Values[0]))
+	}
+	for _, g := range f.flags.List {
+		if dashed := strings.ReplaceAll(g.Name, "_", "-"); !g.Known && dashed != g.Name && strings.HasPrefix(g.Spelled, "--") {
+			f.note(g.Index, "SGLang takes no underscores in flags: write --%s", brief(dashed))
+		}
+	}
+}
+
+// sglangLayout reads the degrees. Data parallel attention lies inside tp; without
+// it, --dp-size starts independent copies.
+func (f *facts) sglangLayout() {
+	in := &f.in
+	l := &in.Layout
+	l.TP = f.number("tp-size", 1)
+	l.PP = f.number("pp-size", 1)
+	l.DCP = f.number("dcp-size", 1)
+	l.DP = f.number("attn-dp-size", 1)
+	copies := f.number("dp-size", 1)
+	if f.on("enable-dp-attention") && l.DP <= 1 {
+		l.DP, copies = copies, 0
+	}
+	if g, ok := f.last("attn-dp-size"); ok && Supports(in.Engine, in.Version, AttentionDPSize) == Lacks {
+		f.note(g.Index, "SGLang %s has no --attn-dp-size: write --dp-size %d --enable-dp-attention", in.Version, l.DP)
+	}
+	in.Copies = copies
+	if g, _ := f.flags.Last("dp-size"); copies > 1 {
+		f.note(g.Index, "without --enable-dp-attention this starts %d independent copies of the engine: a pool says that as replicas", copies)
+	}
+	in.PCP = f.number("attn-cp-size", 1)
+	in.Experts = f.number("ep-size", 1)
+	in.Nodes, in.Node = f.number("nnodes", 1), f.number("node-rank", 0)
+	tp := max(l.TP, 1)
+	if l.DP > 1 && tp%l.DP != 0 {
+		f.note(-1, "data parallel attention of degree %d does not divide tp %d", l.DP, tp)
+	}
+}
+
+// disaggregation reads the role and what moves the bytes. SGLang's prefill always
+// writes to decode, and asks MoRI for RDMA; MoRI takes xGMI by itself within a node
+// where MORI_DISABLE_AUTO_XGMI begins with 0.
+func (f *facts) disaggregation() {
+	in := &f.in
+	index := -1
+	if g, ok := f.flags.Last("disaggregation-mode"); ok {
+		index = g.Index
+	}
+	switch mode := f.text("disaggregation-mode"); mode {
+	case "prefill":
+		in.Role = kvlayout.Prefill
+	case "decode":
+		in.Role = kvlayout.Decode
+	case "", "null":
+		if _, ok := f.flags.Last("disaggregation-mode"); !ok || mode == "null" {
+			f.note(index, "there is no --disaggregation-mode prefill or decode: this instance takes part in no transfer")
+		}
+		return
+	default:
+		f.note(index, "the mode %q is neither prefill nor decode", brief(mode))
+		return
+	}
+	in.Connector = cmp.Or(f.text("disaggregation-transfer-backend"), sglangTransfer)
+	in.Mode = kvlayout.Write
+	if in.Connector != mori {
+		at := index
+		if g, ok := f.flags.Last("disaggregation-transfer-backend"); ok {
+			at = g.Index
+		}
+		f.note(at, "the transfer backend is %s, and PDPool runs %s only", brief(in.Connector), mori)
+		return
+	}
+	in.Mover, in.Backend = kvlayout.MoverEngine, RDMA
+	if v, ok := in.Variable("MORI_DISABLE_AUTO_XGMI"); ok && strings.HasPrefix(v, "0") {
+		in.Backend = XGMI
+	}
+	f.used["disaggregation-ib-device"] = false
+}
+
+// sglangCaches reads the radix cache, which decode has only if it is asked for,
+// and the hierarchical cache.
+func (f *facts) sglangCaches() {
+	in := &f.in
+	in.HostCache = f.choice("enable-hierarchical-cache")
+	switch {
+	case in.Role == kvlayout.Decode:
+		in.PrefixCache = choose(f.on("disaggregation-decode-enable-radix-cache"))
+		f.used["disable-radix-cache"] = true
+	case f.on("disable-radix-cache"):
+		in.PrefixCache = Off
+	}
+	if in.Role != kvlayout.Decode || in.Layout.DCP < 2 {
+		return
+	}
+	if Supports(in.Engine, in.Version, MoriDCP) == Lacks && in.Connector == mori {
+		g, _ := f.flags.Last("dcp-size")
+		f.note(g.Index, "SGLang %s refuses --dcp-size %d with mori; 0.5.22 is the first to take it", in.Version, in.Layout.DCP)
+	}
+	if Supports(in.Engine, in.Version, DecodeCacheDCP) == Lacks && (in.PrefixCache == On || in.HostCache == On) {
+		g, _ := f.flags.Last("dcp-size")
+		f.note(g.Index, "SGLang %s refuses a radix or hierarchical cache on decode with --dcp-size %d; 0.5.21 is the first to take them", in.Version, in.Layout.DCP)
+	}
+}

@@ -1,0 +1,251 @@
+package engine
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// shell reads a text as a POSIX shell with bash's arrays and quotes would, without
+// doing any of it.
+type shell struct {
+	*reader
+	src   string
+	pos   int
+	wrote []span // where src was written
+	depth int    // shells around this one
+	vars  *scope
+	image string // in a container of this image
+	host  bool   // on the host's network
+
+	words    []word // of the command that is read
+	sets     []setting
+	heredocs []string // ends of here-documents that begin at the next line
+	braces   int      // failed looks for JSON without quotes
+
+	b wordBuilder
+}
+
+// at is the offset in the pasted text.
+func (s *shell) at(pos int) int { return locate(s.wrote, pos) }
+
+// take adds src[from:to] to the word.
+func (s *shell) take(from, to int) { s.b.source(s.src, from, to, s.at(from)) }
+
+func (s *shell) run() {
+	for s.command() {
+		continue
+	}
+}
+
+// command reads one simple command and has it carried out. It says false at the
+// end of the text.
+func (s *shell) command() bool {
+	s.words, s.sets = s.words[:0], s.sets[:0]
+	for {
+		s.blanks()
+		if s.pos >= len(s.src) {
+			s.end()
+			return false
+		}
+		c := s.src[s.pos]
+		switch {
+		case c == '#':
+			s.comment()
+		case placeholderLength(s.src[s.pos:]) > 0:
+			s.word()
+		case c == '<', c == '>', c == '&' && strings.HasPrefix(s.src[s.pos:], "&>"):
+			s.redirect()
+		case strings.IndexByte("\n;&|()", c) >= 0:
+			s.operator(c)
+			s.end()
+			return true
+		default:
+			s.word()
+		}
+	}
+}
+
+// blanks skips blanks and continued lines.
+func (s *shell) blanks() {
+	for s.pos < len(s.src) {
+		switch c := s.src[s.pos]; c {
+		case ' ', '\t', '\r':
+			s.pos++
+		case '\\':
+			rest := strings.TrimLeft(s.src[s.pos+1:], " \t\r")
+			skipped := len(s.src) - len(rest)
+			if rest != "" && rest[0] != '\n' || rest == "" && skipped == s.pos+1 {
+				return
+			}
+			if strings.Trim(s.src[s.pos+1:skipped], "\r") != "" {
+				s.note(s.at(s.pos), "a blank follows the backslash, so that a shell would end the command here")
+			}
+			s.pos = min(skipped+1, len(s.src))
+		default:
+			return
+		}
+	}
+}
+
+func (s *shell) comment() {
+	if i := strings.IndexByte(s.src[s.pos:], '\n'); i >= 0 {
+		s.pos += i
+		return
+	}
+	s.pos = len(s.src)
+}
+
+func (s *shell) operator(c byte) {
+	s.pos++
+	if c == '\n' {
+		for _, end := range s.heredocs {
+			s.skipHeredoc(end)
+		}
+		s.heredocs = nil
+	}
+}
+
+func (s *shell) skipHeredoc(end string) {
+	start := s.pos
+	for s.pos < len(s.src) {
+		line, _, _ := strings.Cut(s.src[s.pos:], "\n")
+		s.pos = min(s.pos+len(line)+1, len(s.src))
+		if strings.TrimLeft(strings.TrimRight(line, "\r"), "\t") == end {
+			break
+		}
+	}
+	if body := s.src[start:s.pos]; strings.Contains(body, "vllm") || strings.Contains(body, "sglang") {
+		s.note(s.at(start), "the lines up to %s are data of the command above, and were not read as commands", brief(end))
+	}
+}
+
+// redirect skips a redirection and its target, and remembers here-documents.
+func (s *shell) redirect() {
+	from := s.pos
+	for s.pos < len(s.src) && strings.IndexByte("<>&|", s.src[s.pos]) >= 0 {
+		s.pos++
+	}
+	op := s.src[from:s.pos]
+	if op == "<<" && s.pos < len(s.src) && s.src[s.pos] == '-' {
+		s.pos++
+	}
+	s.blanks()
+	before := len(s.words)
+	if s.pos < len(s.src) && strings.IndexByte("\n;|()", s.src[s.pos]) < 0 {
+		s.scan(true)
+	}
+	if len(s.words) == before {
+		return
+	}
+	if op == "<<" && len(s.heredocs) < maxNested {
+		s.heredocs = append(s.heredocs, s.words[before].text)
+	}
+	s.words = s.words[:before]
+}
+
+// word reads the next word, or a variable that is set in front of the command.
+func (s *shell) word() {
+	if len(s.words) == 0 || slices.Contains(declares, s.words[0].text) {
+		if s.assignment() {
+			return
+		}
+	}
+	s.scan(false)
+}
+
+var declares = []string{"export", "declare", "typeset", "local", "readonly"}
+
+// assignment reads NAME=value, NAME+=value or NAME=(words).
+func (s *shell) assignment() bool {
+	n := nameLength(s.src[s.pos:])
+	rest := s.src[s.pos+n:]
+	if n == 0 || !strings.HasPrefix(rest, "=") && !strings.HasPrefix(rest, "+=") {
+		return false
+	}
+	set := setting{name: s.src[s.pos : s.pos+n], append: rest[0] == '+', at: s.at(s.pos)}
+	s.pos += n + strings.IndexByte(rest, '=') + 1
+	before := len(s.words)
+	if s.pos < len(s.src) && s.src[s.pos] == '(' {
+		s.pos++
+		s.array()
+		set.value.array = true
+	} else if s.pos < len(s.src) && strings.IndexByte(" \t\r\n;&|)", s.src[s.pos]) < 0 {
+		s.scan(true)
+	}
+	kept := s.words[before:]
+	if s.stored += len(kept); s.stored <= maxArgs {
+		set.value.words = slices.Clone(kept)
+	}
+	s.words = s.words[:before]
+	if len(s.sets) < maxVariables {
+		s.sets = append(s.sets, set)
+	}
+	return true
+}
+
+// array reads words up to the closing parenthesis.
+func (s *shell) array() {
+	for {
+		s.blanks()
+		if s.pos >= len(s.src) {
+			return
+		}
+		switch c := s.src[s.pos]; {
+		case c == ')':
+			s.pos++
+			return
+		case c == '#':
+			s.comment()
+		case strings.IndexByte("\n;&|(<>", c) >= 0 && placeholderLength(s.src[s.pos:]) == 0:
+			s.pos++
+		default:
+			s.scan(false)
+		}
+	}
+}
+
+// nameLength is that of the variable name at the beginning of text, or 0.
+func nameLength(text string) int {
+	for i := range len(text) {
+		c := text[i]
+		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return i
+		}
+	}
+	return len(text)
+}
+
+// bareJSON takes JSON that somebody forgot to quote, as in a list of arguments.
+func (s *shell) bareJSON() bool {
+	const most, tries = 8 << 10, 8
+	if s.braces == tries || !strings.HasPrefix(s.src[s.pos:], `{"`) {
+		return false
+	}
+	depth, quoted := 0, false
+	for i := s.pos; i < min(len(s.src), s.pos+most); i++ {
+		switch c := s.src[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && c == '{':
+			depth++
+		case !quoted && c == '}':
+			if depth--; depth > 0 {
+				continue
+			}
+			if !json.Valid([]byte(s.src[s.pos : i+1])) {
+				s.braces++
+				return false
+			}
+			s.note(s.at(s.pos), "JSON without quotes: a shell would take its quotes away, write '{...}'")
+			s.take(s.pos, i+1)
+			s.pos = i + 1
+			return true
+		}
+	}
+	s.braces++
+	return false
+}
