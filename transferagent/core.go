@@ -107,7 +107,7 @@ func newLoop(o Options, m *metrics, mover transport.Mover, name string, keys *ke
 			Mover: name, Address: mover.Address(),
 		},
 		inbox: make(chan turn, inboxTurns), ended: make(chan struct{}), born: time.Now(),
-		peers: map[session.Peer]*peer{}, posted: map[session.CopyID]time.Time{},
+		peers: map[session.Peer]*peer{}, plans: map[flowKey]*plan{},
 		door: door{want: want, slots: map[session.Conn]*slot{}},
 	}
 }

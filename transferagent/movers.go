@@ -14,7 +14,7 @@ import (
 // session with it.
 type courier struct {
 	epoch  uint64
-	orders *queue[session.CopyOrder]
+	orders *queue[packed]
 	cancel context.CancelFunc
 }
 
@@ -25,14 +25,15 @@ func (l *loop) post(ctx context.Context, o session.CopyOrder) {
 		if p := l.peer(ctx, o.Peer); p == nil {
 			err = fmt.Errorf("no copy to %s: %d peers are the most", o.Peer.Host, l.limits.peers)
 		} else {
-			err = l.courier(ctx, p, o).orders.put(o)
+			waits := l.pack(o)
+			if err = l.courier(ctx, p, o).orders.put(waits); err != nil {
+				l.unpack(waits)
+			}
 		}
 	}
 	if err != nil {
 		l.raise(session.Copied{ID: o.ID, Err: err})
-		return
 	}
-	l.posted[o.ID] = time.Now()
 }
 
 // courier finds or starts the courier for an order's incarnation of the peer.
@@ -44,7 +45,7 @@ func (l *loop) courier(ctx context.Context, p *peer, o session.CopyOrder) *couri
 		c.cancel()
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	c := &courier{epoch: o.Epoch, orders: newQueue[session.CopyOrder](l.limits.orders), cancel: cancel}
+	c := &courier{epoch: o.Epoch, orders: newQueue[packed](l.limits.orders), cancel: cancel}
 	p.courier = c
 	l.metrics.sessions.Inc()
 	l.group.Go(func() {
@@ -85,10 +86,11 @@ func (l *loop) carry(ctx context.Context, c *courier, host string, address []byt
 		}
 	})
 	for {
-		o, ok := c.orders.take(ctx)
+		waits, ok := c.orders.take(ctx)
 		if !ok {
 			break
 		}
+		o := waits.open()
 		b := transport.Batch{
 			Flow: transport.Flow{
 				Transfer: o.Transfer,
@@ -97,8 +99,8 @@ func (l *loop) carry(ctx context.Context, c *courier, host string, address []byt
 			},
 			Source: transport.MemoryID(o.Source), Target: transport.MemoryID(o.Target), Copies: o.Copies,
 		}
-		if err := s.Post(ctx, b, func(moved int64, err error) { l.copied(o, moved, err) }); err != nil {
-			l.copied(o, 0, err)
+		if err := s.Post(ctx, b, func(moved int64, err error) { l.copied(waits, moved, err) }); err != nil {
+			l.copied(waits, 0, err)
 		}
 	}
 	why := cmp.Or(s.Err(), transport.ErrClosed)
@@ -109,16 +111,14 @@ func (l *loop) carry(ctx context.Context, c *courier, host string, address []byt
 }
 
 // copied answers an order.
-func (l *loop) copied(o session.CopyOrder, moved int64, err error) {
+func (l *loop) copied(p packed, moved int64, err error) {
 	came := time.Now()
 	l.metrics.bytes.WithLabelValues("sent").Add(float64(moved))
 	l.do(func(context.Context) {
 		l.cause = came
-		if at, ok := l.posted[o.ID]; ok {
-			delete(l.posted, o.ID)
-			l.metrics.copySeconds.Observe(time.Since(at).Seconds())
-		}
-		l.raise(session.Copied{ID: o.ID, Moved: moved, Err: err})
+		l.unpack(p)
+		l.metrics.copySeconds.Observe(time.Since(p.at).Seconds())
+		l.raise(session.Copied{ID: p.order.ID, Moved: moved, Err: err})
 	})
 }
 
