@@ -12,6 +12,7 @@ import (
 	"github.com/pdpool/pdpool/transferagent/poolkey"
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/challenge"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/ending"
 )
 
 // Dial implements transport.Mover. The host is ignored: the socket is looked
@@ -39,7 +40,7 @@ func (m *Mover) Dial(ctx context.Context, _ string, addr []byte) (transport.Sess
 	stop := context.AfterFunc(ctx, func() {
 		conn.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // greet fails on its own then
 	})
-	lease, err := greet(conn, a, m.options.keys())
+	lease, err := greet(conn, a, m.options.Keys)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -66,9 +67,9 @@ func (m *Mover) Dial(ctx context.Context, _ string, addr []byte) (transport.Sess
 const mover = "shm"
 
 // greet gives the nanoseconds of the lease that the peer lets this side copy under.
-func greet(conn *net.UnixConn, a address, keys poolkey.Keys) (lease int64, err error) {
+func greet(conn *net.UnixConn, a address, keys func() poolkey.Keys) (lease int64, err error) {
 	if err := challenge.Dial(conn, keys, mover); err != nil {
-		return 0, ended(err)
+		return 0, ending.Of(err, errMessage)
 	}
 	if err := write(conn, message{kind: hello, flow: transport.Flow{Transfer: string(a.token[:])}}, nil); err != nil {
 		return 0, fmt.Errorf("send hello: %w", err)
@@ -76,7 +77,7 @@ func greet(conn *net.UnixConn, a address, keys poolkey.Keys) (lease int64, err e
 	m, file, err := read(conn)
 	drop(file)
 	if err != nil {
-		return 0, fmt.Errorf("await welcome: %w", ended(err))
+		return 0, fmt.Errorf("await welcome: %w", ending.Of(err, errMessage))
 	}
 	if m.kind != welcome {
 		return 0, fmt.Errorf("message of kind %d instead of a welcome: %w", m.kind, errMessage)

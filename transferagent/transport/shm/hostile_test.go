@@ -81,7 +81,7 @@ func raw(t *testing.T, m *Mover) *net.UnixConn {
 func greeted(t *testing.T, m *Mover) *net.UnixConn {
 	t.Helper()
 	c := raw(t, m)
-	if _, err := greet(c, m.address, m.options.keys()); err != nil {
+	if _, err := greet(c, m.address, m.options.Keys); err != nil {
 		t.Fatal(err)
 	}
 	return c

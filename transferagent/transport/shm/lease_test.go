@@ -14,21 +14,8 @@ import (
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/transferagent/transport/memory"
+	"github.com/pdpool/pdpool/transferagent/transport/transporttest"
 )
-
-// await polls for a state that has to come.
-func await(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for end := time.After(20 * time.Second); !is(); {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("it does not come that %s", what)
-		}
-	}
-}
 
 // idle gives how many flights are parked when nothing else is queued or copied.
 func (p *pool) idle() (parked int, idle bool) {
@@ -107,7 +94,7 @@ func TestLeaseWearsOff(t *testing.T) {
 		if err := s.Post(t.Context(), b, func(_ int64, err error) { done <- err }); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "all flights are parked", func() bool {
+		transporttest.Await(t, "all flights are parked", func() bool {
 			parked, idle := m.pool.idle()
 			return idle && parked == i+1
 		})
@@ -193,7 +180,7 @@ func TestLeaveIsGivenBack(t *testing.T) {
 				t.Errorf("%s: %v, want %v", c.name, err, c.want)
 			}
 		}
-		await(t, "leave is given back", func() bool { return leaves(b) == 0 })
+		transporttest.Await(t, "leave is given back", func() bool { return leaves(b) == 0 })
 	}
 	if got := len(s.(*session).leaves); got != 0 {
 		t.Errorf("the writer remembers %d", got)
@@ -273,13 +260,13 @@ func TestWriterThatDoesNotRead(t *testing.T) {
 	register(t, m, 1, 1000)
 	conn := greeted(t, m)
 	asks(t, conn, "x")
-	await(t, "it has leave", func() bool { return leaves(m) == 1 })
+	transporttest.Await(t, "it has leave", func() bool { return leaves(m) == 1 })
 	if err := conn.SetWriteDeadline(time.Now().Add(3 * sendWithin)); err != nil {
 		t.Fatal(err)
 	}
 	for write(conn, message{kind: renew}, nil) == nil && !m.open.Incoming()[0].over() { // until it is full
 	}
-	await(t, "it is cut off", m.open.Incoming()[0].over)
+	transporttest.Await(t, "it is cut off", m.open.Incoming()[0].over)
 	if err := m.Revoke(t.Context(), "y"); err != nil {
 		t.Error(err)
 	}
@@ -292,12 +279,12 @@ func TestAbandonedWriter(t *testing.T) {
 	register(t, m, 1, 1000)
 	conn := greeted(t, m)
 	asks(t, conn, "x")
-	await(t, "it has leave", func() bool { return leaves(m) == 1 })
+	transporttest.Await(t, "it has leave", func() bool { return leaves(m) == 1 })
 	revoked := make(chan error, 1)
 	go func() { revoked <- m.Revoke(t.Context(), "x") }()
-	await(t, "it is revoked", func() bool { return m.gate.Revoked("x") })
+	transporttest.Await(t, "it is revoked", func() bool { return m.gate.Revoked("x") })
 	in := m.open.Incoming()[0]
-	await(t, "the writer is told", func() bool {
+	transporttest.Await(t, "the writer is told", func() bool {
 		in.mu.Lock()
 		defer in.mu.Unlock()
 		return len(in.let) > 0

@@ -13,6 +13,7 @@ import (
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/child"
 	"github.com/pdpool/pdpool/transferagent/transport/shm"
+	"github.com/pdpool/pdpool/transferagent/transport/transporttest"
 )
 
 // mark overwrites memory, for unmarked to see whether anybody else does. The writers
@@ -44,7 +45,7 @@ func TestAgentKilled(t *testing.T) {
 	agent := child.Start(t, dir+"\nengine", file)
 	child.Start(t, dir+"\n"+hex.EncodeToString(agent.Address))
 	mark(b)
-	await(t, "the writer writes", func() bool { return !marked(b) })
+	transporttest.Await(t, "the writer writes", func() bool { return !marked(b) })
 	agent.Signal(syscall.SIGKILL)
 	passes(t, brisk+shm.Margin)
 	mark(b)
@@ -74,7 +75,7 @@ func TestAgentStopped(t *testing.T) {
 		flood(t.Context(), s)
 	}()
 	mark(b)
-	await(t, "the writer writes", func() bool { return !marked(b) })
+	transporttest.Await(t, "the writer writes", func() bool { return !marked(b) })
 	agent.Signal(syscall.SIGSTOP)
 	passes(t, brisk+shm.Margin)
 	mark(b)
@@ -88,7 +89,7 @@ func TestAgentStopped(t *testing.T) {
 	default:
 	}
 	agent.Signal(syscall.SIGCONT)
-	await(t, "the writer goes on", func() bool { return !marked(b) })
+	transporttest.Await(t, "the writer goes on", func() bool { return !marked(b) })
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
@@ -107,7 +108,7 @@ func TestStoppedWriterIsWaitedFor(t *testing.T) {
 				t.Fatal(err)
 			}
 			writer := child.Start(t, dir+"\n"+hex.EncodeToString(m.Address()))
-			await(t, "the child writes all the time", func() bool { return received(m) >= 3*child.Size })
+			transporttest.Await(t, "the child writes all the time", func() bool { return received(m) >= 3*child.Size })
 			writer.Signal(syscall.SIGSTOP)
 			quiet := make(chan error, 1)
 			go func() { quiet <- m.Revoke(t.Context(), "flood") }()

@@ -94,14 +94,6 @@ func (o Options) validate() error {
 	}, o.DialTimeout, o.AckTimeout, o.Withdrawal)
 }
 
-// keys are the pool's secrets now.
-func (o Options) keys() poolkey.Keys {
-	if o.Keys == nil {
-		return poolkey.Keys{}
-	}
-	return o.Keys()
-}
-
 // maxQueue is how many records fit into a socket's buffer, so that no worker
 // ever waits for a peer to read them.
 const maxQueue = 128

@@ -117,20 +117,6 @@ func received(m *shm.Mover) int64 {
 	return n
 }
 
-// await polls for a state that has to come.
-func await(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for end := time.After(20 * time.Second); !is(); {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("it does not come that %s", what)
-		}
-	}
-}
-
 func TestProcesses(t *testing.T) {
 	transporttest.RunProcesses(t, func(t *testing.T, patience time.Duration) (a, b transport.Mover, host string, peer *child.Process) {
 		dir := socketDir(t)
@@ -158,7 +144,7 @@ func TestWriterProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 			peer := child.Start(t, dir+"\n"+hex.EncodeToString(m.Address()))
-			await(t, "the child writes all the time", func() bool { return received(m) >= 3*child.Size })
+			transporttest.Await(t, "the child writes all the time", func() bool { return received(m) >= 3*child.Size })
 			peer.Signal(c.signal)
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()

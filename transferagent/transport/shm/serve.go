@@ -78,7 +78,7 @@ func (in *inbound) welcome() bool {
 	if err := in.conn.SetDeadline(time.Now().Add(m.options.DialTimeout)); err != nil {
 		return false
 	}
-	if err := challenge.Accept(in.conn, m.options.keys(), mover); err != nil {
+	if err := challenge.Accept(in.conn, m.options.Keys, mover); err != nil {
 		m.refuse(err)
 		return false
 	}

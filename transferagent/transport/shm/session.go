@@ -4,15 +4,13 @@ package shm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/pdpool/pdpool/transferagent/transport"
-	"github.com/pdpool/pdpool/transferagent/transport/internal/challenge"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/ending"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/outbox"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/regions"
 )
@@ -84,11 +82,8 @@ func (s *session) start() {
 
 // Post implements transport.Session.
 func (s *session) Post(ctx context.Context, b transport.Batch, done func(int64, error)) error {
-	source, err := s.mover.memory.Find(b.Source)
+	source, err := s.mover.memory.Source(b)
 	if err != nil {
-		return err
-	}
-	if _, err := regions.CheckBatch(b, source.Size()); err != nil {
 		return err
 	}
 	e, err := s.box.Admit(ctx, b, done)
@@ -113,22 +108,8 @@ func (s *session) Close() error {
 }
 
 // fail ends the session.
-func (s *session) fail(err error) { s.box.End(fmt.Errorf("session to %q: %w", s.peer, ended(err))) }
-
-// ended names what an error of the connection means.
-func ended(err error) error {
-	switch {
-	case errors.Is(err, transport.ErrUnproved), errors.Is(err, challenge.ErrMagic), errors.Is(err, challenge.ErrVersion):
-		return err
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return transport.ErrFrozen
-	case errors.Is(err, net.ErrClosed):
-		return transport.ErrClosed
-	case errors.Is(err, errMessage):
-		return err
-	default:
-		return fmt.Errorf("%w (%w)", transport.ErrPeerGone, err)
-	}
+func (s *session) fail(err error) {
+	s.box.End(fmt.Errorf("session to %q: %w", s.peer, ending.Of(err, errMessage)))
 }
 
 // supervise ends the session: first the copies, then the mappings, and the

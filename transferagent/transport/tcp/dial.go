@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strconv"
 	"time"
 
 	"github.com/pdpool/pdpool/transferagent/poolkey"
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/challenge"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/ending"
 )
 
 // Dial implements transport.Mover. It fails with transport.ErrStale when
@@ -27,10 +27,9 @@ func (m *Mover) Dial(ctx context.Context, host string, addr []byte) (transport.S
 	ctx, cancel := context.WithTimeout(ctx, m.options.DialTimeout)
 	defer cancel()
 	hostport := net.JoinHostPort(host, strconv.Itoa(int(a.port)))
-	keys := m.options.keys()
 	conns := make([]*net.TCPConn, 0, m.options.Connections)
 	for range m.options.Connections {
-		c, err := connect(ctx, hostport, a.token, keys)
+		c, err := connect(ctx, hostport, a.token, m.options.Keys)
 		if err != nil {
 			if errors.Is(err, transport.ErrUnproved) {
 				m.drops.Add("listener-proof")
@@ -58,7 +57,7 @@ func closeAll(conns []*net.TCPConn) {
 }
 
 // connect makes one connection that the peer has welcomed.
-func connect(ctx context.Context, hostport string, t token, keys poolkey.Keys) (*net.TCPConn, error) {
+func connect(ctx context.Context, hostport string, t token, keys func() poolkey.Keys) (*net.TCPConn, error) {
 	dialer := net.Dialer{KeepAliveConfig: keepAlive}
 	c, err := dialer.DialContext(ctx, "tcp", hostport)
 	if err != nil {
@@ -81,34 +80,20 @@ func connect(ctx context.Context, hostport string, t token, keys poolkey.Keys) (
 // kind is this mover's in proofs.
 const kind = "tcp"
 
-func greet(conn *net.TCPConn, t token, keys poolkey.Keys) error {
+func greet(conn *net.TCPConn, t token, keys func() poolkey.Keys) error {
 	if err := challenge.Dial(conn, keys, kind); err != nil {
-		return ended(err)
+		return ending.Of(err)
 	}
 	if _, err := conn.Write(helloBytes(t)); err != nil {
 		return fmt.Errorf("send hello: %w", err)
 	}
 	var b [welcomeSize]byte
 	if _, err := io.ReadFull(conn, b[:]); err != nil {
-		return fmt.Errorf("await welcome: %w", ended(err))
+		return fmt.Errorf("await welcome: %w", ending.Of(err))
 	}
 	s, err := parseWelcome(b)
 	if err != nil {
 		return fmt.Errorf("await welcome: %w", err)
 	}
 	return s.err()
-}
-
-// ended names what an error of a connection means for its session.
-func ended(err error) error {
-	switch {
-	case errors.Is(err, transport.ErrUnproved), errors.Is(err, challenge.ErrMagic), errors.Is(err, challenge.ErrVersion):
-		return err
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return transport.ErrFrozen
-	case errors.Is(err, net.ErrClosed):
-		return transport.ErrClosed
-	default:
-		return fmt.Errorf("%w (%w)", transport.ErrPeerGone, err)
-	}
 }

@@ -62,7 +62,7 @@ func isTimeout(err error) bool {
 func greeted(t *testing.T, m *Mover) net.Conn {
 	t.Helper()
 	c := raw(t, m)
-	if err := greet(c.(*net.TCPConn), m.address.token, m.options.keys()); err != nil {
+	if err := greet(c.(*net.TCPConn), m.address.token, m.options.Keys); err != nil {
 		t.Fatal(err)
 	}
 	return c

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pdpool/pdpool/transferagent/transport"
+	"github.com/pdpool/pdpool/transferagent/transport/internal/ending"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/regions"
 	"github.com/pdpool/pdpool/transferagent/transport/internal/strided"
 )
@@ -67,7 +68,7 @@ func (l *lane) sendOne() bool {
 	f.source.Release(&l.user)
 	if err != nil {
 		// The frame stays owed: Flush finishes its batch.
-		l.session.fail(fmt.Errorf("send: %w", ended(err)))
+		l.session.fail(fmt.Errorf("send: %w", ending.Of(err)))
 	}
 	return err == nil
 }
@@ -143,7 +144,7 @@ func (l *lane) receive() {
 	next := uint64(1)
 	for {
 		if _, err := io.ReadFull(l.conn, b[:]); err != nil {
-			l.session.fail(fmt.Errorf("await answer: %w", ended(err)))
+			l.session.fail(fmt.Errorf("await answer: %w", ending.Of(err)))
 			return
 		}
 		a, err := parseAck(b)

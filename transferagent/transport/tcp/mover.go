@@ -69,14 +69,6 @@ func (o Options) validate() error {
 	}, o.DialTimeout, o.WriteStall, o.AckTimeout, o.FrameTimeout, o.CloseTimeout, o.Withdrawal)
 }
 
-// keys are the pool's secrets now.
-func (o Options) keys() poolkey.Keys {
-	if o.Keys == nil {
-		return poolkey.Keys{}
-	}
-	return o.Keys()
-}
-
 // keepAlive finds a host that went away without a word within 30 s.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 

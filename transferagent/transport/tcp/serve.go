@@ -36,7 +36,7 @@ func (m *Mover) welcome(conn *net.TCPConn) bool {
 	if err := conn.SetDeadline(time.Now().Add(m.options.DialTimeout)); err != nil {
 		return false
 	}
-	if err := challenge.Accept(conn, m.options.keys(), kind); err != nil {
+	if err := challenge.Accept(conn, m.options.Keys, kind); err != nil {
 		m.refuse(err)
 		return false
 	}

@@ -70,11 +70,8 @@ func (s *session) start() {
 
 // Post implements transport.Session.
 func (s *session) Post(ctx context.Context, b transport.Batch, done func(int64, error)) error {
-	source, err := s.mover.memory.Find(b.Source)
+	source, err := s.mover.memory.Source(b)
 	if err != nil {
-		return err
-	}
-	if _, err := regions.CheckBatch(b, source.Size()); err != nil {
 		return err
 	}
 	e, err := s.box.Admit(ctx, b, done)

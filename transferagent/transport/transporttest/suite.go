@@ -59,6 +59,20 @@ func Run(t *testing.T, movers Make) {
 	}
 }
 
+// Await polls for a state that has to come.
+func Await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(patience); !is(); {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("it does not come that %s", what)
+		}
+	}
+}
+
 // pair is two movers under test.
 type pair struct {
 	t    *testing.T

@@ -39,11 +39,12 @@ var (
 
 type nonce [nonceSize]byte
 
-// Dial proves this end to the listener and demands its proof. Without keys it does
-// nothing. The caller bounds the time by the connection's deadline. It fails with
+// Dial proves this end to the listener and demands its proof. Without a secret, or
+// keys, it does nothing. The caller bounds the time by the connection's deadline. It fails with
 // transport.ErrUnproved when the listener's proof is wrong, or when it ends the
 // connection on ours.
-func Dial(conn io.ReadWriter, keys poolkey.Keys, kind string) error {
+func Dial(conn io.ReadWriter, now func() poolkey.Keys, kind string) error {
+	keys := held(now)
 	if !keys.Set() {
 		return nil
 	}
@@ -70,11 +71,12 @@ func Dial(conn io.ReadWriter, keys poolkey.Keys, kind string) error {
 	return nil
 }
 
-// Accept demands the dialler's proof and answers with this end's. Without keys it
-// does nothing. The caller bounds the time by the connection's deadline, and ends
+// Accept demands the dialler's proof and answers with this end's. Without a secret,
+// or keys, it does nothing. The caller bounds the time by the connection's deadline, and ends
 // the connection on an error. It fails with transport.ErrUnproved when the proof is
 // wrong. Reason names the error.
-func Accept(conn io.ReadWriter, keys poolkey.Keys, kind string) error {
+func Accept(conn io.ReadWriter, now func() poolkey.Keys, kind string) error {
+	keys := held(now)
 	if !keys.Set() {
 		return nil
 	}
@@ -112,6 +114,13 @@ func Reason(err error) string {
 	default:
 		return "silent"
 	}
+}
+
+func held(now func() poolkey.Keys) poolkey.Keys {
+	if now == nil {
+		return poolkey.Keys{}
+	}
+	return now()
 }
 
 func fresh() (n nonce) {

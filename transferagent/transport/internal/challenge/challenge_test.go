@@ -28,6 +28,8 @@ func keysOf(t testing.TB, secrets ...string) poolkey.Keys {
 	return k
 }
 
+func always(k poolkey.Keys) func() poolkey.Keys { return func() poolkey.Keys { return k } }
+
 // ends are two connected ends, with deadlines, closed when the test ends.
 func ends(t *testing.T) (dialler, listener net.Conn) {
 	t.Helper()
@@ -61,11 +63,11 @@ func run(t *testing.T, d, l func(net.Conn) error) (dialler, listener error) {
 }
 
 func dials(k poolkey.Keys, kind string) func(net.Conn) error {
-	return func(c net.Conn) error { return Dial(c, k, kind) }
+	return func(c net.Conn) error { return Dial(c, always(k), kind) }
 }
 
 func accepts(k poolkey.Keys, kind string) func(net.Conn) error {
-	return func(c net.Conn) error { return Accept(c, k, kind) }
+	return func(c net.Conn) error { return Accept(c, always(k), kind) }
 }
 
 func TestMutual(t *testing.T) {
@@ -145,7 +147,7 @@ func TestStrangers(t *testing.T) {
 	h := heard{nil, &bytes.Buffer{}, &bytes.Buffer{}}
 	if d, l := run(t, func(c net.Conn) error {
 		h.Conn = c
-		return Dial(h, k, "tcp")
+		return Dial(h, always(k), "tcp")
 	}, accepts(k, "tcp")); d != nil || l != nil {
 		t.Fatal(d, l)
 	}
@@ -220,7 +222,7 @@ func TestNotOurs(t *testing.T) {
 			wrote, read := make(chan struct{}), make(chan struct{})
 			go func() { a.Write(c.bytes); close(wrote) }()      //nolint:errcheck // it ends with the connection
 			go func() { io.Copy(io.Discard, a); close(read) }() //nolint:errcheck // likewise
-			err := Accept(b, k, "tcp")
+			err := Accept(b, always(k), "tcp")
 			if err == nil || Reason(err) != c.reason {
 				t.Errorf("%v is counted as %s, want %s", err, Reason(err), c.reason)
 			}
@@ -243,11 +245,11 @@ func FuzzAccept(f *testing.F) {
 	f.Add(append(slices.Concat(magic[:], []byte{version, 0, 0, 0}), make([]byte, nonceSize+poolkey.Size)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, packets := range []io.Reader{bytes.NewReader(b), io.MultiReader(bytes.NewReader(b[:len(b)/2]), bytes.NewReader(b[len(b)/2:]))} {
-			if err := Accept(script{packets}, k, "tcp"); err == nil {
+			if err := Accept(script{packets}, always(k), "tcp"); err == nil {
 				t.Fatal("accepted")
 			}
 		}
-		if err := Dial(script{bytes.NewReader(b)}, k, "tcp"); err == nil {
+		if err := Dial(script{bytes.NewReader(b)}, always(k), "tcp"); err == nil {
 			t.Fatal("a listener was believed")
 		}
 	})

@@ -83,6 +83,18 @@ func (t *Table) Find(id transport.MemoryID) (*Region, error) {
 	return nil, fmt.Errorf("memory %d: %w", id, transport.ErrUnknownMemory)
 }
 
+// Source gives the memory that a batch reads, if CheckBatch lets it start.
+func (t *Table) Source(b transport.Batch) (*Region, error) {
+	r, err := t.Find(b.Source)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := CheckBatch(b, r.Size()); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
 // Unregister withdraws the region of an id, calls after (which may be nil) when
 // nobody here touches it any more, and then frees the id. It gives the region,
 // or nil when there was none or another call freed it.
