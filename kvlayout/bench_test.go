@@ -47,3 +47,43 @@ func BenchmarkCompatible(b *testing.B) {
 		Compatible(p)
 	}
 }
+
+func BenchmarkLookup(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		Lookup("Qwen/Qwen3-235B-A22B-Thinking-2507-FP8")
+	}
+}
+
+func BenchmarkParseConfig(b *testing.B) {
+	all := configs(b)
+	for _, name := range []string{"deepseek-ai/DeepSeek-R1", "moonshotai/Kimi-K3"} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := ParseConfig(all[name]); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// What advise does for one layout, of the model with the most groups.
+func BenchmarkCapacity(b *testing.B) {
+	m := mustModel(b, "google/gemma-3-27b-it")
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := m.Capacity(Cache{Layout: Layout{TP: 2}, MaxLength: 131072, InFlight: 16384}, 100<<30); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkModelWritten(b *testing.B) {
+	m := mustModel(b, "moonshotai/Kimi-K3")
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Written(Transfer{Prefill: Layout{TP: 8}, Decode: Layout{TP: 8, DCP: 8, Interleave: 64}, BlockTokens: 2048, Tokens: 100_000})
+	}
+}

@@ -3,6 +3,7 @@ package kvlayout
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 )
 
@@ -124,6 +125,11 @@ func TestPoolRaisesBlocks(t *testing.T) {
 		{"moonshotai/Kimi-Linear-48B-A3B-Instruct", Cache{Layout: Layout{TP: 1}}, 1920},
 		{"moonshotai/Kimi-Linear-48B-A3B-Instruct", Cache{Layout: Layout{TP: 2}, BlockTokens: 2048}, 2048},
 		{"moonshotai/Kimi-Linear-48B-A3B-Instruct", Cache{Layout: Layout{TP: 2}, BlockTokens: 600}, 1200},
+		// As engines have logged it: Qwen3-Next 544 (with 1.49 % of padding), the same
+		// on two ranks, and Qwen3.5-27B 784.
+		{"Qwen/Qwen3-Next-80B-A3B-Instruct", Cache{Layout: Layout{TP: 1}}, 544},
+		{"Qwen/Qwen3-Next-80B-A3B-Instruct", Cache{Layout: Layout{TP: 2}}, 544},
+		{"Qwen/Qwen3.5-27B", Cache{Layout: Layout{TP: 1}}, 784},
 		// 4 ranks: 1,067,008 bytes and 1,024 a token; 1 rank: 4,268,032 and 2,048.
 		{"Qwen/Qwen3.5-397B-A17B", Cache{Layout: Layout{TP: 4}}, 1056},
 		{"Qwen/Qwen3.5-397B-A17B", Cache{Layout: Layout{TP: 1, DP: 8}}, 2096},
@@ -210,6 +216,53 @@ func TestPoolGroups(t *testing.T) {
 		if !reflect.DeepEqual(groups(p.Groups), c.want) || p.BlockBytes != c.bytes {
 			t.Errorf("%s, %+v:\n got %+v of %d bytes\nwant %+v of %d", c.model, c.cache, p.Groups, p.BlockBytes, c.want, c.bytes)
 		}
+	}
+}
+
+// How vLLM's own tests group layers of a few shapes.
+func TestPoolGroupsAsVLLM(t *testing.T) {
+	full := func(layers int, a Attention) LayerGroup {
+		return LayerGroup{Kind: FullAttention, Layers: layers, Attention: a}
+	}
+	window := func(layers int, a Attention) LayerGroup {
+		a.Window = 1024
+		return LayerGroup{Kind: SlidingWindow, Layers: layers, Attention: a}
+	}
+	small, wide := headSharded(2, 32, 0), headSharded(2, 64, 0)
+	odd := headSharded(2, 96, 0)
+	const page = 16 * 2 * 64 * 2 * 2 // of wide
+	for name, c := range map[string]struct {
+		groups []LayerGroup
+		layers []int // of each group
+		blocks []int // tokens per block of each group
+		bytes  int64 // of a block
+	}{
+		"one kind":                  {[]LayerGroup{full(2, wide)}, []int{2}, []int{16}, 2 * page},
+		"windows alone":             {[]LayerGroup{window(2, wide)}, []int{2}, []int{16}, 2 * page},
+		"one of each":               {[]LayerGroup{full(1, wide), window(1, wide)}, []int{1, 1}, []int{16, 16}, page},
+		"2 and 4":                   {[]LayerGroup{full(2, wide), window(4, wide)}, []int{2, 2, 2}, []int{16, 16, 16}, 2 * page},
+		"3 and 7":                   {[]LayerGroup{full(3, wide), window(7, wide)}, []int{3, 3, 2, 2}, []int{16, 16, 16, 16}, 3 * page},
+		"6 and 5":                   {[]LayerGroup{full(6, wide), window(5, wide)}, []int{6, 5}, []int{16, 16}, 6 * page},
+		"two shapes of one kind":    {[]LayerGroup{full(1, wide), full(1, small)}, []int{2}, []int{16}, page + page/2},
+		"half a page: double block": {[]LayerGroup{full(1, wide), window(1, small)}, []int{1, 1}, []int{16, 32}, page},
+		"padded to the larger page": {[]LayerGroup{full(1, wide), window(1, odd)}, []int{1, 1}, []int{16, 16}, page + page/2},
+	} {
+		m := Model{AttentionHeads: 2, MaxLength: 16384, Groups: c.groups}
+		p := mustPool(t, m, Cache{})
+		var layers, blocks []int
+		for _, g := range p.Groups {
+			layers, blocks = append(layers, g.Layers), append(blocks, g.BlockTokens)
+		}
+		if !slices.Equal(layers, c.layers) || !slices.Equal(blocks, c.blocks) || p.BlockBytes != c.bytes {
+			t.Errorf("%s: layers %v in blocks of %v tokens, %d bytes a block; want %v, %v, %d", name, layers, blocks, p.BlockBytes, c.layers, c.blocks, c.bytes)
+		}
+	}
+	// 16,384 tokens take 1,024 blocks of full attention, and 129 of a window of 1,024
+	// with 1,024 tokens in flight.
+	m := Model{AttentionHeads: 32, MaxLength: 16384, Groups: []LayerGroup{full(32, wide), window(32, wide)}}
+	c, err := m.CapacityOfBlocks(Cache{InFlight: 1024}, (1024+129)*3)
+	if err != nil || c.Tokens != 3*16384 || c.Requests(16384) != 2 || c.Pool.RequestBlocks(16384) != 1024+129 {
+		t.Errorf("%+v, %d at once, %v", c, c.Requests(16384), err)
 	}
 }
 
