@@ -175,7 +175,7 @@ func (p *configParser) model() (Model, error) {
 
 // experts are the routed experts, in the first spelling that is given.
 func (p *configParser) experts() int {
-	for _, n := range []number{p.RoutedExperts, p.Experts, p.LocalExperts} {
+	for _, n := range []number{p.RoutedExperts, p.Experts, p.LocalExperts, p.ErnieExperts} {
 		if n.or(0) > 0 {
 			return n.value
 		}

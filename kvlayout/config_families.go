@@ -16,7 +16,8 @@ func familyOf(modelType string) buildGroups {
 	case "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite":
 		return (*configParser).mlaGroups
 	case "llama", "mistral", "mixtral", "granite", "granitemoe", "olmo2", "phi3",
-		"qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text",
+		"qwen2", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "mimo",
+		"qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text", "ernie4_5", "ernie4_5_moe", "exaone4",
 		"glm4", "glm4_moe", "glm4v_moe_text", "minimax_m2", "gpt_oss", "gemma2", "gemma3_text", "llama4_text":
 		return (*configParser).headGroups
 	case "minimax_m3", "minimax_m3_text":
@@ -25,7 +26,7 @@ func familyOf(modelType string) buildGroups {
 		return (*configParser).kimiGroups
 	case "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text":
 		return (*configParser).gatedDeltaGroups
-	case "nemotron_h":
+	case "nemotron_h", "granitemoehybrid":
 		return (*configParser).mambaGroups
 	}
 	return nil

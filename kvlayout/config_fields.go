@@ -58,10 +58,16 @@ type configFields struct {
 	MambaGroups    number `json:"n_groups"`
 	MambaConv      number `json:"conv_kernel"`
 	MambaCacheType string `json:"mamba_ssm_cache_dtype"`
+	GraniteHeads   number `json:"mamba_n_heads"`
+	GraniteHeadDim number `json:"mamba_d_head"`
+	GraniteState   number `json:"mamba_d_state"`
+	GraniteGroups  number `json:"mamba_n_groups"`
+	GraniteConv    number `json:"mamba_d_conv"`
 
 	RoutedExperts number `json:"n_routed_experts"`
 	Experts       number `json:"num_experts"`
 	LocalExperts  number `json:"num_local_experts"`
+	ErnieExperts  number `json:"moe_num_experts"`
 
 	NextN      number `json:"num_nextn_predict_layers"`
 	MTPModules number `json:"num_mtp_modules"`

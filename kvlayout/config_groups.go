@@ -121,7 +121,8 @@ func (p *configParser) heads() (Attention, error) {
 	}
 	needed["num_attention_heads"] = p.Heads
 	switch p.ModelType {
-	case "llama", "mistral", "mixtral", "granite", "granitemoe", "olmo2", "phi3", "qwen2", "qwen2_moe":
+	case "llama", "mistral", "mixtral", "granite", "granitemoe", "granitemoehybrid", "olmo2", "phi3", "ernie4_5", "ernie4_5_moe",
+		"exaone4", "mimo", "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text":
 		if p.headDim() < 1 {
 			needed["head_dim"], needed["hidden_size"] = p.HeadDim, p.Hidden
 		}
@@ -201,6 +202,9 @@ func (p *configParser) layerKinds() ([]LayerKind, error) {
 	if p.LayerTypes.bad || (len(p.LayerTypes.values) > 0 && len(p.LayerTypes.values) != layers) {
 		return nil, p.refuse([]string{"layer_types"}, "layer_types does not list its %d layers", layers)
 	}
+	if p.ModelType == "exaone4" && p.SlidingWindow.or(0) > 0 && len(p.LayerTypes.values) == 0 {
+		return nil, p.refuse([]string{"layer_types"}, "it has a sliding_window and does not list the layers that have it")
+	}
 	kinds := make([]LayerKind, layers)
 	for i := range kinds {
 		kinds[i] = p.ruleKind(i)
@@ -258,7 +262,8 @@ func (p *configParser) ruleKind(i int) LayerKind {
 			return Recurrent
 		}
 		windowed = false
-	case "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text":
+	case "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "mimo",
+		"qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text":
 		windowed = windowed && p.UseSlidingWindow != nil && *p.UseSlidingWindow && i >= p.MaxWindowLayers.or(0)
 	}
 	if windowed {

@@ -76,8 +76,7 @@ func (p *configParser) gatedDeltaGroups() (groups, drafts []LayerGroup, err erro
 }
 
 // mambaGroups: layers as hybrid_override_pattern spells them (M Mamba2, * attention,
-// - and E without a cache) or layers_block_type lists them. Nemotron-H keeps its
-// matrices in single precision unless mamba_ssm_cache_dtype says otherwise.
+// - and E without a cache), or as layers_block_type or layer_types lists them.
 func (p *configParser) mambaGroups() (groups, drafts []LayerGroup, err error) {
 	pattern, err := p.blockPattern()
 	if err != nil {
@@ -88,19 +87,9 @@ func (p *configParser) mambaGroups() (groups, drafts []LayerGroup, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	err = p.need(map[string]number{
-		"mamba_num_heads": p.MambaHeads, "mamba_head_dim": p.MambaHeadDim, "ssm_state_size": p.SSMStateSize,
-		"n_groups": p.MambaGroups, "conv_kernel": p.MambaConv,
-	})
+	state, err := p.mambaState()
 	if err != nil {
 		return nil, nil, err
-	}
-	group := p.MambaGroups.value * p.SSMStateSize.value
-	state := State{
-		Kind: Mamba2, ConvRows: p.MambaConv.value - 1,
-		ConvParts: []int{p.MambaHeads.value * p.MambaHeadDim.value, group, group}, Groups: p.MambaGroups.value,
-		Heads: p.MambaHeads.value, Rows: p.MambaHeadDim.value, Columns: p.SSMStateSize.value,
-		ValueBytes: valueBytes(p.MambaCacheType, 4),
 	}
 	for _, c := range pattern {
 		switch c {
@@ -116,6 +105,27 @@ func (p *configParser) mambaGroups() (groups, drafts []LayerGroup, err error) {
 	return groups, drafts, nil
 }
 
+// mambaState reads the Mamba2 state in Nemotron-H's spelling or in Granite's.
+// Nemotron-H keeps its matrices in single precision unless mamba_ssm_cache_dtype
+// says otherwise, Granite in the model's own type.
+func (p *configParser) mambaState() (State, error) {
+	heads, dim, size, groups, conv, def := p.MambaHeads, p.MambaHeadDim, p.SSMStateSize, p.MambaGroups, p.MambaConv, 4
+	names := [...]string{"mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "conv_kernel"}
+	if p.ModelType == "granitemoehybrid" {
+		heads, dim, size, groups, conv, def = p.GraniteHeads, p.GraniteHeadDim, p.GraniteState, p.GraniteGroups, p.GraniteConv, elementBytes
+		names = [...]string{"mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_n_groups", "mamba_d_conv"}
+	}
+	err := p.need(map[string]number{names[0]: heads, names[1]: dim, names[2]: size, names[3]: groups, names[4]: conv})
+	if err != nil {
+		return State{}, err
+	}
+	group := groups.value * size.value
+	return State{
+		Kind: Mamba2, ConvRows: conv.value - 1, ConvParts: []int{heads.value * dim.value, group, group}, Groups: groups.value,
+		Heads: heads.value, Rows: dim.value, Columns: size.value, ValueBytes: valueBytes(p.MambaCacheType, def),
+	}, nil
+}
+
 // blockPattern is the layers' kinds, a letter each.
 func (p *configParser) blockPattern() (string, error) {
 	if p.HybridPattern != "" {
@@ -124,14 +134,18 @@ func (p *configParser) blockPattern() (string, error) {
 		}
 		return p.HybridPattern, nil
 	}
-	if len(p.LayersBlockType.values) == 0 {
-		return "", p.refuse([]string{"hybrid_override_pattern"}, "it lacks hybrid_override_pattern and layers_block_type")
+	listed, field := p.LayersBlockType.values, "layers_block_type"
+	if len(listed) == 0 {
+		listed, field = p.LayerTypes.values, "layer_types"
+	}
+	if len(listed) == 0 {
+		return "", p.refuse([]string{field}, "it does not say which of its layers are Mamba")
 	}
 	var pattern strings.Builder
-	for _, name := range p.LayersBlockType.values {
+	for _, name := range listed {
 		letter, ok := map[string]byte{"mamba": 'M', "attention": '*', "mlp": '-', "moe": 'E'}[name]
 		if !ok {
-			return "", p.refuse([]string{"layers_block_type"}, "layers_block_type names the kind %q", name)
+			return "", p.refuse([]string{field}, "%s names the kind %q", field, name)
 		}
 		pattern.WriteByte(letter)
 	}

@@ -121,6 +121,18 @@ func TestParseConfigSpellings(t *testing.T) {
 				Kind: Mamba2, ConvRows: 3, ConvParts: []int{32, 32, 32}, Groups: 2, Heads: 4, Rows: 8, Columns: 16, ValueBytes: 2,
 			}}, full(1, headSharded(2, 8, 0))},
 		},
+		"Granite's spelling": {
+			`{"model_type":"granitemoehybrid","layer_types":["mamba","attention"],"num_hidden_layers":2,"num_attention_heads":4,` +
+				`"num_key_value_heads":2,"hidden_size":32,"mamba_n_heads":4,"mamba_d_head":8,"mamba_d_state":16,"mamba_n_groups":1,"mamba_d_conv":4}`,
+			[]LayerGroup{{Kind: Recurrent, Layers: 1, State: State{
+				Kind: Mamba2, ConvRows: 3, ConvParts: []int{32, 16, 16}, Groups: 1, Heads: 4, Rows: 8, Columns: 16, ValueBytes: 2,
+			}}, full(1, headSharded(2, 8, 0))},
+		},
+		"a window where layer_types says so": {
+			`{"model_type":"exaone4","layer_types":["sliding_attention","full_attention"],"num_hidden_layers":2,"num_attention_heads":4,` +
+				`"num_key_value_heads":2,"hidden_size":32,"sliding_window":16,"sliding_window_pattern":"LLLG"}`,
+			[]LayerGroup{window(1, 16), full(1, headSharded(2, 8, 0))},
+		},
 	} {
 		if m, err := ParseConfig([]byte(c.config)); err != nil || !reflect.DeepEqual(m.Groups, c.want) {
 			t.Errorf("%s: %v\n got %+v\nwant %+v", name, err, m.Groups, c.want)
@@ -195,6 +207,12 @@ func TestParseConfigRefuses(t *testing.T) {
 			[]string{"linear_attn_config.full_attn_layers", "linear_attn_config.kda_layers"},
 			"name 2 of its 3 layers",
 		},
+		"windows of layers that are not listed": {
+			`{"model_type":"exaone4","num_hidden_layers":2,"num_attention_heads":4,"hidden_size":32,"sliding_window":16}`,
+			[]string{"layer_types"},
+			"does not list the layers that have it",
+		},
+		"no layers of a Mamba hybrid": {`{"model_type":"nemotron_h"}`, []string{"layer_types"}, "which of its layers are Mamba"},
 		"letters": {
 			`{"model_type":"nemotron_h","hybrid_override_pattern":"MX"}`, []string{"hybrid_override_pattern"}, "letters other than",
 		},
