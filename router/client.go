@@ -4,28 +4,24 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/http"
 	"time"
+
+	"github.com/pdpool/pdpool/router/wire"
 )
 
 // idleEngine is how long a connection to an engine is kept for the next request: a
 // little less than the 5 s after which vLLM's server closes it.
 const idleEngine = 4 * time.Second
 
-// newTransport makes the client's side to engines and agents: HTTP/1.1, no
-// compression, no proxy from the environment.
-func newTransport(dial time.Duration) *http.Transport {
-	dialer := &net.Dialer{Timeout: dial, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}}
-	return &http.Transport{
-		DialContext:            dialer.DialContext,
-		DisableCompression:     true,
-		MaxIdleConns:           8192,
-		MaxIdleConnsPerHost:    1024,
-		IdleConnTimeout:        idleEngine,
-		MaxResponseHeaderBytes: 64 << 10,
-		WriteBufferSize:        16 << 10,
-		ReadBufferSize:         16 << 10,
-	}
+// Limits of the client's side to engines and agents.
+const (
+	idlePerPod      = 1024     // connections kept
+	maxAnswerHeader = 64 << 10 // bytes
+)
+
+// newTransport makes the client's side to engines and agents.
+func newTransport(dial time.Duration) *wire.Client {
+	return wire.New(wire.Options{Dial: dial, Idle: idleEngine, MaxIdle: idlePerPod, MaxHeader: maxAnswerHeader})
 }
 
 // unreachable says that no connection came about, so that the engine has not seen

@@ -70,15 +70,18 @@ func cut(text string) (document, error) {
 	return d, nil
 }
 
-// field is the value of a field; one that is not there does not exist.
-func (d document) field(key string) gjson.Result {
+// raw is the text of a field's value; empty when it is not there.
+func (d document) raw(key string) string {
 	for _, f := range d.fields {
 		if f.key == key {
-			return gjson.Parse(d.text[f.value.from:f.value.to])
+			return d.text[f.value.from:f.value.to]
 		}
 	}
-	return gjson.Result{}
+	return ""
 }
+
+// field is the value of a field; one that is not there does not exist.
+func (d document) field(key string) gjson.Result { return gjson.Parse(d.raw(key)) }
 
 // has says whether the field is there and not null.
 func (d document) has(key string) bool { return d.field(key).Type != gjson.Null }
@@ -158,8 +161,6 @@ func (p pieces) size() (n int64) {
 // reader reads the whole text.
 func (p pieces) reader() io.ReadCloser { return &piecesReader{rest: p} }
 
-// piecesReader has no WriteTo on purpose: net/http then copies by a buffer that it
-// has at hand.
 type piecesReader struct {
 	rest pieces
 	at   int // in the first

@@ -143,7 +143,7 @@ func checkPrompt(endpoint string, d document) *failure {
 		return refused(codeUnsupported, "echo", "echo with logprobs can't be served: decode, which answers, does not compute the prompt")
 	}
 	for _, key := range []string{"prompt", "prompt_embeds"} {
-		if batch(d.field(key)) {
+		if batch(d.raw(key)) {
 			return refused(codeUnsupported, key, key+" holds several prompts; send each in a request of its own")
 		}
 	}
@@ -151,13 +151,13 @@ func checkPrompt(endpoint string, d document) *failure {
 }
 
 // batch says that a prompt is a list of texts or of lists. A list of numbers is one
-// prompt in tokens, a list of one text is one prompt.
-func batch(v gjson.Result) bool {
-	if !v.IsArray() {
+// prompt in tokens, a list of one text is one prompt. A text is not unescaped for this.
+func batch(prompt string) bool {
+	if !strings.HasPrefix(prompt, "[") {
 		return false
 	}
 	n := 0
-	v.ForEach(func(_, item gjson.Result) bool {
+	gjson.Parse(prompt).ForEach(func(_, item gjson.Result) bool {
 		if item.Type == gjson.Number {
 			return false
 		}

@@ -2,7 +2,6 @@ package router
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -155,8 +154,7 @@ func (p pair) legHeader(client http.Header, leg kvlayout.Role, id string) http.H
 	return h
 }
 
-// newLeg makes a request to a rank's engine. Its body can be read again, so that a
-// connection which the engine closed while it was idle costs nothing.
+// newLeg makes a request to a rank's engine.
 func newLeg(s *slot, path string, h http.Header, body pieces) *http.Request {
 	return &http.Request{
 		Method:        http.MethodPost,
@@ -164,7 +162,6 @@ func newLeg(s *slot, path string, h http.Header, body pieces) *http.Request {
 		Header:        h,
 		Body:          body.reader(),
 		ContentLength: body.size(),
-		GetBody:       func() (io.ReadCloser, error) { return body.reader(), nil },
 	}
 }
 

@@ -122,20 +122,31 @@ func TestEveryAttemptHasItsOwnIDs(t *testing.T) {
 	if a.status != 200 || a.header.Get(AttemptsHeader) != "2" {
 		t.Fatalf("status %d, %q attempts", a.status, a.header.Get(AttemptsHeader))
 	}
-	ids := map[string]int{}
-	transfers := map[string]int{}
-	for _, e := range append(slices.Clone(p.prefills), p.decodes...) {
+	ids, transfers := map[string]bool{}, map[string]bool{}
+	of := func(c call) (id, transfer string) {
+		_, after, _ := strings.Cut(c.body, `"transfer_id":"`)
+		transfer, _, _ = strings.Cut(after, `"`)
+		return c.header.Get("X-Request-Id"), transfer
+	}
+	for _, e := range p.decodes {
 		for len(e.calls) > 0 {
-			c := <-e.calls
-			ids[c.header.Get("X-Request-Id")]++
-			_, after, _ := strings.Cut(c.body, `"transfer_id":"`)
-			id, _, _ := strings.Cut(after, `"`)
-			transfers[id]++
+			id, transfer := of(<-e.calls)
+			ids[id], transfers[transfer] = true, true
 		}
 	}
-	if len(ids) != 2 || len(transfers) != 2 || transfers[a.header.Get(TransferHeader)] != 2 {
+	if len(ids) != 2 || len(transfers) != 2 || !transfers[a.header.Get(TransferHeader)] {
 		t.Errorf("ids %v, transfers %v, the answer's is %s", ids, transfers, a.header.Get(TransferHeader))
 	}
+	eventually(t, "prefill's leg of the second attempt", func() bool {
+		for _, e := range p.prefills {
+			for len(e.calls) > 0 {
+				if id, transfer := of(<-e.calls); ids[id] && transfer == a.header.Get(TransferHeader) {
+					return true
+				}
+			}
+		}
+		return false
+	})
 }
 
 // TestNoPairTwice: a request fails once every pair has failed, or three have.

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/pdpool/pdpool/router/policy"
+	"github.com/pdpool/pdpool/router/wire"
 )
 
 // Options are what a Server is made of. Every limit must be set; Defaults sets them.
@@ -56,7 +57,7 @@ type Server struct {
 	Options
 	log       *slog.Logger
 	metrics   *metrics
-	transport *http.Transport
+	transport *wire.Client
 	started   time.Time
 	policies  struct{ prefill, decode policy.Policy }
 
