@@ -1,9 +1,13 @@
 package transferagent
 
 import (
+	"container/list"
+	"context"
 	"net"
+	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 )
 
 // Connections that the HTTP port serves at a time. A prober opens one for each probe,
@@ -13,20 +17,22 @@ const (
 	httpHostConns = 32
 )
 
-// capped is a listener that turns connections away while enough are open, in all or
-// from their host.
+// capped is a listener of which only so many connections are open, in all and from one
+// host. A new one takes the place of the oldest that no request is being answered on,
+// so that a probe gets in beside a crowd, from its own host too; without such a one it
+// is turned away.
 type capped struct {
 	net.Listener
 	limit, perHost int
-	turned         func() // called for each connection that is turned away
+	ended          func() // called for each connection that is ended or turned away
 
 	mu    sync.Mutex
-	open  int
-	hosts map[netip.Addr]int // open ones, of hosts that have any
+	open  list.List // of *placed, the oldest first
+	hosts map[netip.Addr]int
 }
 
-func newCapped(l net.Listener, limit, perHost int, turned func()) *capped {
-	return &capped{Listener: l, limit: limit, perHost: perHost, turned: turned, hosts: map[netip.Addr]int{}}
+func newCapped(l net.Listener, limit, perHost int, ended func()) *capped {
+	return &capped{Listener: l, limit: limit, perHost: perHost, ended: ended, hosts: map[netip.Addr]int{}}
 }
 
 // Accept implements net.Listener.
@@ -36,32 +42,65 @@ func (l *capped) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		host := hostOf(c)
-		if l.take(host) {
-			return &placed{Conn: c, leave: sync.OnceFunc(func() { l.leave(host) })}, nil
+		p := &placed{Conn: c, host: hostOf(c), on: l}
+		out, ok := l.take(p)
+		for _, old := range out {
+			l.ended()
+			_ = old.Close()
 		}
-		l.turned()
+		if ok {
+			return p, nil
+		}
+		l.ended()
 		_ = c.Close()
 	}
 }
 
-func (l *capped) take(host netip.Addr) bool {
+// take gives a connection a place. Those that lose theirs for it are returned.
+func (l *capped) take(p *placed) (out []*placed, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open >= l.limit || l.hosts[host] >= l.perHost {
-		return false
+	if l.hosts[p.host] >= l.perHost {
+		old := l.oldest(func(o *placed) bool { return o.host == p.host })
+		if old == nil {
+			return nil, false
+		}
+		l.drop(old)
+		out = append(out, old)
 	}
-	l.open++
-	l.hosts[host]++
-	return true
+	if l.open.Len() >= l.limit {
+		old := l.oldest(func(*placed) bool { return true })
+		if old == nil {
+			return out, false
+		}
+		l.drop(old)
+		out = append(out, old)
+	}
+	p.place = l.open.PushBack(p)
+	l.hosts[p.host]++
+	return out, true
 }
 
-func (l *capped) leave(host netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open--
-	if l.hosts[host]--; l.hosts[host] == 0 {
-		delete(l.hosts, host)
+// oldest finds the oldest connection of a kind that waits for its client. The caller
+// holds mu.
+func (l *capped) oldest(of func(*placed) bool) *placed {
+	for e := l.open.Front(); e != nil; e = e.Next() {
+		if p := e.Value.(*placed); !p.serving.Load() && of(p) {
+			return p
+		}
+	}
+	return nil
+}
+
+// drop takes a connection's place, if it has one. The caller holds mu.
+func (l *capped) drop(p *placed) {
+	if p.place == nil {
+		return
+	}
+	l.open.Remove(p.place)
+	p.place = nil
+	if l.hosts[p.host]--; l.hosts[p.host] == 0 {
+		delete(l.hosts, p.host)
 	}
 }
 
@@ -77,11 +116,37 @@ func hostOf(c net.Conn) netip.Addr {
 // placed is a connection that gives its place back when it is closed.
 type placed struct {
 	net.Conn
-	leave func()
+	on      *capped
+	host    netip.Addr
+	place   *list.Element // under on.mu
+	serving atomic.Bool   // a request is being answered
 }
 
 // Close implements net.Conn.
-func (c *placed) Close() error {
-	defer c.leave()
-	return c.Conn.Close()
+func (p *placed) Close() error {
+	p.on.mu.Lock()
+	p.on.drop(p)
+	p.on.mu.Unlock()
+	return p.Conn.Close()
+}
+
+type placedKey struct{}
+
+// withPlace has requests know the connection that they came on.
+func withPlace(ctx context.Context, c net.Conn) context.Context {
+	if p, ok := c.(*placed); ok {
+		return context.WithValue(ctx, placedKey{}, p)
+	}
+	return ctx
+}
+
+// serving keeps a connection's place while a request of it is answered.
+func serving(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p, ok := r.Context().Value(placedKey{}).(*placed); ok {
+			p.serving.Store(true)
+			defer p.serving.Store(false)
+		}
+		next.ServeHTTP(w, r)
+	})
 }

@@ -83,7 +83,7 @@ func (a *Agent) agentCore(ctx context.Context, o Options, m *metrics, keys *keyr
 	a.closing = append(a.closing, ignoreClosed(unix.Close))
 	k := &kvSocket{
 		cfg: &o.Config, log: o.Log, loop: l, metrics: m, mover: mover, epoch: l.self.Epoch, listener: unix,
-		places: make(chan struct{}, l.door.want+kvSpare),
+		places: make(chan struct{}, l.door.want+kvSpare), strangers: noisy{log: o.Log},
 	}
 	a.serving = append(
 		a.serving,

@@ -65,7 +65,8 @@ func newServer(h health, m *metrics, g gate, drainWithin time.Duration) *http.Se
 	mux.HandleFunc("GET /drain", drain)
 	mux.HandleFunc("POST /drain", drain)
 	return &http.Server{
-		Handler:           http.MaxBytesHandler(mux, httpBody),
+		Handler:           serving(http.MaxBytesHandler(mux, httpBody)),
+		ConnContext:       withPlace,
 		ReadHeaderTimeout: httpHeaderWithin,
 		ReadTimeout:       httpReadWithin,
 		WriteTimeout:      httpWriteWithin,

@@ -35,7 +35,9 @@ type kvSocket struct {
 	claims   memory.Claims
 	ids      memoryIDs
 	places   chan struct{} // one per connection that may be open
-	group    sync.WaitGroup
+
+	strangers noisy
+	group     sync.WaitGroup
 }
 
 // reasonSlow counts connections that were ended because the engine did not read.
@@ -222,7 +224,7 @@ func (k *kvSocket) turnAway(conn *net.UnixConn, c *kvconn.Conn, err error) {
 	var r *refusal
 	if !errors.As(err, &r) {
 		k.metrics.drop(portKV, reasonOf(err))
-		k.log.Warn("KV socket: connection without a hello", "error", err)
+		k.strangers.warn("KV socket: connection without a hello", "error", err)
 		return
 	}
 	k.metrics.refuse(r.rule)

@@ -52,6 +52,7 @@ const (
 	// agents send at once.
 	trialMessage = 4 << 10
 	trialWithin  = 5 * time.Second
+	pingWithin   = 15 * time.Second // a stock engine registers every 3 s
 )
 
 // reasonUnproven counts what came without the pool's proof.
@@ -134,7 +135,9 @@ func controlOptions(m *metrics, port string, keys *keyring) zmtp.Options {
 	case portHandshake:
 		o.MaxFrame, o.MaxFrames, o.Idle = maxHandshake, 2, handshakeIdle
 	case portPing:
+		// What proves itself here is the pod's engine, by a registration that is its own.
 		o.MaxFrame = maxPing
+		o.Trial = &zmtp.Trial{Message: maxPing, Within: pingWithin}
 	}
 	if keys.current().Set() {
 		o.MaxPerHost = poolHostConns

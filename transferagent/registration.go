@@ -32,6 +32,8 @@ type registrar struct {
 	now     func() time.Time
 	pace    pace
 
+	strangers noisy
+
 	probed   atomic.Pointer[probe] // what was last seen of the engine's listeners
 	draining atomic.Bool
 
@@ -64,16 +66,16 @@ type probe struct {
 	err error
 }
 
-// take reads one message of the ping port.
-func (r *registrar) take(frame []byte) {
+// take reads one message of the ping port, and reports whether it was of this pod's engine.
+func (r *registrar) take(frame []byte) bool {
 	m, err := moriio.ParseRegistration(frame)
 	if err == nil {
 		err = r.check(m)
 	}
 	if err != nil {
 		r.metrics.drop(portPing, reasonOf(err))
-		r.log.Warn("registration dropped", "error", err)
-		return
+		r.strangers.warn("registration dropped", "error", err)
+		return false
 	}
 	if _, err := r.fresh(); err != nil {
 		r.log.Info("engine registers", "http", m.HTTPAddress, "zmq", m.ZMQAddress)
@@ -82,15 +84,18 @@ func (r *registrar) take(frame []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last, r.seen = m, r.now()
+	return true
 }
 
 // takePing serves one message of the ping port.
-func (r *registrar) takePing(_ *zmtp.Peer, frames [][]byte) {
+func (r *registrar) takePing(p *zmtp.Peer, frames [][]byte) {
 	if len(frames) != 1 {
 		r.metrics.drop(portPing, "frames")
 		return
 	}
-	r.take(frames[0])
+	if r.take(frames[0]) {
+		p.Prove()
+	}
 }
 
 // check refuses the registration of an engine that is not this pod's.

@@ -182,6 +182,6 @@ func (a *Agent) engineCore(ctx context.Context, o Options, m *metrics) (health, 
 func newRegistrar(o Options, m *metrics) *registrar {
 	return &registrar{
 		cfg: &o.Config, podIP: o.PodIP.Unmap(), podName: o.PodName, log: o.Log, metrics: m, now: time.Now, pace: o.pace.withDefaults(),
-		turned: make(chan struct{}), known: map[string][]netip.AddrPort{},
+		strangers: noisy{log: o.Log}, turned: make(chan struct{}), known: map[string][]netip.AddrPort{},
 	}
 }

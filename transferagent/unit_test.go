@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -223,15 +224,15 @@ func TestAgentEndsWithItsFirstServiceAndSaysWhich(t *testing.T) {
 	}
 }
 
-func TestCappedListenerTurnsAwayAndRecovers(t *testing.T) {
+func TestCappedListenerKeepsWhatIsServed(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	turned := make(chan struct{}, 1)
-	l := newCapped(inner, 1, 1, func() { turned <- struct{}{} })
+	ended := make(chan struct{}, 8)
+	l := newCapped(inner, 2, 2, func() { ended <- struct{}{} })
 	defer func() { _ = l.Close() }()
-	accepted := make(chan net.Conn, 3)
+	accepted := make(chan *placed, 8)
 	go func() {
 		defer close(accepted)
 		for {
@@ -239,7 +240,7 @@ func TestCappedListenerTurnsAwayAndRecovers(t *testing.T) {
 			if err != nil {
 				return
 			}
-			accepted <- c
+			accepted <- c.(*placed)
 		}
 	}()
 	dial := func() net.Conn {
@@ -248,21 +249,37 @@ func TestCappedListenerTurnsAwayAndRecovers(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
+		if err := c.SetDeadline(time.Now().Add(within)); err != nil {
+			t.Fatal(err)
+		}
 		return c
+	}
+	closed := func(c net.Conn) {
+		t.Helper()
+		<-ended
+		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("the connection is open: %v", err)
+		}
 	}
 	dial()
 	first := <-accepted
+	first.serving.Store(true)
 	second := dial()
-	<-turned
-	if _, err := second.Read(make([]byte, 1)); err == nil {
-		t.Fatal("the second connection is open")
-	}
-	_, _ = first.Close(), first.Close() // twice gives one place back
+	<-accepted
+	// The second makes room for the third: the first is being served.
 	dial()
 	third := <-accepted
+	closed(second)
+	// Nobody makes room for the fourth.
+	third.serving.Store(true)
+	closed(dial())
+	_, _ = first.Close(), first.Close() // twice gives one place back
 	dial()
-	<-turned
-	_ = third.Close()
+	<-accepted
+	third.serving.Store(false)
+	dial()
+	<-accepted
+	<-ended
 	_ = l.Close()
 	for c := range accepted {
 		t.Errorf("one more connection from %s", c.RemoteAddr())
@@ -297,13 +314,11 @@ func TestOneHostDoesNotTakeTheProbesPlaces(t *testing.T) {
 		}
 		return nil
 	}
-	var kept []net.Conn
 	for range httpConns + 8 {
 		c, err := net.Dial("tcp", at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept = append(kept, c)
 		t.Cleanup(func() { _ = c.Close() })
 	}
 	for range 20 {
@@ -311,10 +326,12 @@ func TestOneHostDoesNotTakeTheProbesPlaces(t *testing.T) {
 			t.Fatalf("a probe fails: %v", err)
 		}
 	}
-	for _, c := range kept {
-		_ = c.Close()
+	// Nor those of their own host's probes.
+	for range 20 {
+		if err := probe(pod.ip); err != nil {
+			t.Fatalf("a probe from the crowd's host fails: %v", err)
+		}
 	}
-	eventually(t, func() error { return probe(pod.ip) })
 	if _, metrics := pod.get("/metrics"); !strings.Contains(metrics, `dropped_messages_total{port="http",reason="too-many"}`) {
 		t.Error("nothing is counted")
 	}
