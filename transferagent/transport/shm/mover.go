@@ -138,9 +138,7 @@ func New(dir, name string, o Options) (*Mover, error) {
 	}
 	// The processes of a node cannot be told apart: of those in other pods the
 	// kernel gives no id.
-	bounds := reception.Strangers
-	bounds.Open = o.MaxIncoming
-	m.open = reception.New[*inbound, *session](bounds, &m.drops)
+	m.open = reception.New[*inbound, *session](reception.Usual(o.MaxIncoming), &m.drops)
 	rand.Read(m.address.token[:])
 	m.open.Accept(reception.Door[*inbound]{Next: m.next, Serve: (*inbound).serve, Cut: (*inbound).hangUp, End: (*inbound).end})
 	return m, nil

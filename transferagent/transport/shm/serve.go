@@ -72,7 +72,8 @@ type letGo struct {
 	transfer string
 }
 
-// welcome demands a proof of the pool's secret and answers a hello. The token is the right to be given descriptors.
+// welcome demands a proof of the pool's secret and answers a hello. The token is the
+// right to be given descriptors.
 func (in *inbound) welcome() bool {
 	m := in.mover
 	if err := in.conn.SetDeadline(time.Now().Add(m.options.DialTimeout)); err != nil {

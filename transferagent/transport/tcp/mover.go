@@ -108,9 +108,7 @@ func New(listen string, o Options) (*Mover, error) {
 		frames:   newFrames(),
 		intakes:  newIntakes(),
 	}
-	bounds := reception.Strangers
-	bounds.Open = o.MaxIncoming
-	m.open = reception.New[*net.TCPConn, *session](bounds, &m.drops)
+	m.open = reception.New[*net.TCPConn, *session](reception.Usual(o.MaxIncoming), &m.drops)
 	rand.Read(m.address.token[:])
 	m.open.Accept(reception.Door[*net.TCPConn]{Next: m.listener.AcceptTCP, Host: host, Serve: m.serve, Cut: end, End: end})
 	return m, nil

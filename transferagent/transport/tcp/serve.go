@@ -30,8 +30,8 @@ func end(conn *net.TCPConn) {
 	conn.Close() //nolint:errcheck // nothing is left to do with it
 }
 
-// welcome demands a proof of the pool's secret and answers a hello. The token is the right to write here, so it is never
-// told to who does not know it.
+// welcome demands a proof of the pool's secret and answers a hello. The token is the
+// right to write here, so it is never told to who does not know it.
 func (m *Mover) welcome(conn *net.TCPConn) bool {
 	if err := conn.SetDeadline(time.Now().Add(m.options.DialTimeout)); err != nil {
 		return false

@@ -20,11 +20,11 @@ type Bounds struct {
 	PerHost  int // of those, from one host
 }
 
-// Strangers bounds connections that have not yet proved who they are. A peer proves
-// it within a few round trips, so these are places for many at a time. Beyond, the
-// oldest has to go: it is most likely one that will never prove anything, and keeping
-// it would let whoever came first keep all others out.
-var Strangers = Bounds{Unproved: 256, PerHost: 32}
+// Usual are the bounds of a mover that serves so many connections. A peer proves who
+// it is within a few round trips, so the places of those that have not are for many at
+// a time. Beyond, the oldest has to go: it is most likely one that will never prove
+// anything, and keeping it would let whoever came first keep all others out.
+func Usual(open int) Bounds { return Bounds{Open: open, Unproved: 256, PerHost: 32} }
 
 // Door is where connections C come in.
 type Door[C comparable] struct {
