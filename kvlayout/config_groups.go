@@ -123,7 +123,7 @@ func (p *configParser) heads() (Attention, error) {
 	switch p.ModelType {
 	case "llama", "mistral", "mixtral", "granite", "granitemoe", "granitemoehybrid", "olmo2", "phi3", "ernie4_5", "ernie4_5_moe",
 		"exaone4", "mimo", "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text":
-		if p.headDim() < 1 {
+		if p.headDim() < 1 && p.Hidden.or(0) < 1 {
 			needed["head_dim"], needed["hidden_size"] = p.HeadDim, p.Hidden
 		}
 	case "nemotron_h":

@@ -216,8 +216,65 @@ func TestParseConfigRefuses(t *testing.T) {
 		"letters": {
 			`{"model_type":"nemotron_h","hybrid_override_pattern":"MX"}`, []string{"hybrid_override_pattern"}, "letters other than",
 		},
-		"compressed": {`{"model_type":"deepseek_v4"}`, nil, "compress_ratios), which has no geometry here; its layers do not cache alike"},
-		"shared":     {`{"model_type":"llama","num_kv_shared_layers":4}`, nil, "4 of its layers use the cache of others"},
+		"no Mamba heads": {
+			`{"model_type":"nemotron_h","hybrid_override_pattern":"M*","num_attention_heads":4,"head_dim":8,"mamba_head_dim":8,` +
+				`"ssm_state_size":8,"n_groups":1,"conv_kernel":4}`,
+			[]string{"mamba_num_heads"},
+			"lacks mamba_num_heads",
+		},
+		"Mamba alone":         {`{"model_type":"nemotron_h","layers_block_type":["rnn"]}`, []string{"layers_block_type"}, `names the kind "rnn"`},
+		"Mamba without heads": {`{"model_type":"nemotron_h","hybrid_override_pattern":"M"}`, []string{"attention_head_dim", "num_attention_heads"}, "lacks"},
+		"no delta net": {
+			`{"model_type":"qwen3_next","num_hidden_layers":4,"num_attention_heads":4,"head_dim":8,"linear_num_key_heads":2,` +
+				`"linear_num_value_heads":2,"linear_key_head_dim":8,"linear_value_head_dim":8}`,
+			[]string{"linear_conv_kernel_dim"},
+			"lacks linear_conv_kernel_dim",
+		},
+		"a window in a delta net": {
+			`{"model_type":"qwen3_next","num_hidden_layers":1,"num_attention_heads":4,"head_dim":8,"linear_num_key_heads":2,"linear_num_value_heads":2,` +
+				`"linear_key_head_dim":8,"linear_value_head_dim":8,"linear_conv_kernel_dim":4,"layer_types":["sliding_attention"]}`,
+			[]string{"layer_types"},
+			"a kind of layer that its architecture does not",
+		},
+		"no list of layers": {
+			`{"model_type":"qwen3_next","num_hidden_layers":4,"num_attention_heads":4,"head_dim":8,"linear_num_key_heads":2,"linear_num_value_heads":2,` +
+				`"linear_key_head_dim":8,"linear_value_head_dim":8,"linear_conv_kernel_dim":4,"layer_types":7}`,
+			[]string{"layer_types"},
+			"does not list its 4 layers",
+		},
+		"no KDA": {
+			`{"model_type":"kimi_linear","num_hidden_layers":3,"num_attention_heads":4,"kv_lora_rank":8,"qk_rope_head_dim":8}`,
+			[]string{"linear_attn_config.head_dim", "linear_attn_config.num_heads", "linear_attn_config.short_conv_kernel_size"},
+			"lacks",
+		},
+		"no index of MiniMax": {
+			`{"model_type":"minimax_m3","num_hidden_layers":2,"num_attention_heads":4,"head_dim":8,"sparse_attention_config":{"use_sparse_attention":true}}`,
+			[]string{"sparse_attention_config.sparse_index_dim"},
+			"lacks",
+		},
+		"no sparse layers of MiniMax": {
+			`{"model_type":"minimax_m3","num_hidden_layers":2,"num_attention_heads":4,"head_dim":8,` +
+				`"sparse_attention_config":{"use_sparse_attention":true,"sparse_index_dim":8,"sparse_attention_freq":[1]}}`,
+			[]string{"sparse_attention_config.sparse_attention_freq"},
+			"does not mark its 2 layers",
+		},
+		"a chunk without length": {
+			`{"model_type":"llama4_text","num_hidden_layers":2,"num_attention_heads":4,"head_dim":8}`,
+			[]string{"attention_chunk_size"},
+			"lacks attention_chunk_size",
+		},
+		"a thousand layers": {
+			`{"model_type":"llama","num_hidden_layers":5000,"num_attention_heads":4,"head_dim":8}`, []string{"num_hidden_layers"}, "5000 layers",
+		},
+		"heads that do not divide": {
+			`{"model_type":"llama","num_hidden_layers":2,"num_attention_heads":3,"hidden_size":32}`, []string{"head_dim"}, "3 heads do not divide",
+		},
+		"pooled keys":   {`{"model_type":"glm5_next"}`, nil, "index_kpool"},
+		"two sizes":     {`{"model_type":"gemma4_text"}`, nil, "heads of two sizes"},
+		"others' cache": {`{"model_type":"gemma3n_text"}`, nil, "the cache of others"},
+		"other heads":   {`{"model_type":"mimo_v2_flash"}`, nil, "other heads"},
+		"compressed":    {`{"model_type":"deepseek_v4"}`, nil, "compress_ratios), which has no geometry here; its layers do not cache alike"},
+		"shared":        {`{"model_type":"llama","num_kv_shared_layers":4}`, nil, "4 of its layers use the cache of others"},
 		"huge": {
 			`{"model_type":"llama","num_hidden_layers":2,"num_attention_heads":999999999,"head_dim":8}`, nil, "999999999 attention heads",
 		},

@@ -59,6 +59,8 @@ type PoolGroup struct {
 	// Dealt says that DCP deals its tokens, so that a block of a DCP group covers
 	// that many times BlockTokens.
 	Dealt bool
+	// Window is the window or chunk in tokens, 0 without one.
+	Window int
 	// Most is the largest number of blocks that a sequence takes of it; 0 unbounded.
 	Most int
 }
@@ -111,13 +113,16 @@ func (p Pool) Tokens(blocks int64) int64 {
 }
 
 // Requests is the number of sequences of length tokens that the blocks hold at
-// once. One block is never given out: vLLM's null block, SGLang's padding page.
+// once. vLLM never gives out one of them, its null block.
 func (p Pool) Requests(blocks int64, length int) int64 {
+	if p.longest > 0 {
+		blocks--
+	}
 	perRequest := p.RequestBlocks(length)
-	if blocks < 2 || perRequest < 1 {
+	if blocks < 1 || perRequest < 1 {
 		return 0
 	}
-	return (blocks - 1) / perRequest
+	return blocks / perRequest
 }
 
 // TokenBytes is what a further token of a long sequence costs on one rank, with

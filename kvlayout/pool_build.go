@@ -52,13 +52,18 @@ func (m Model) vllmPool(c Cache) (Pool, error) {
 	if err != nil {
 		return Pool{}, err
 	}
-	if uniform(specs) {
+	switch {
+	case uniform(specs):
 		p.oneGroup(specs)
-	} else if err := p.group(specs); err != nil {
-		return Pool{}, err
+	case dealtUnlike(specs):
+		p.pack(specs)
+	default:
+		if err := p.group(specs); err != nil {
+			return Pool{}, err
+		}
 	}
 	for i := range p.Groups {
-		p.bound(&p.Groups[i], c, windowOf(specs, p.Groups[i].Kind))
+		p.bound(&p.Groups[i], c)
 	}
 	for _, g := range p.Groups {
 		n := g.Most
@@ -164,6 +169,10 @@ func (s poolSpec) class() poolSpec {
 	return poolSpec{kind: kind, window: s.window, dealt: s.dealt, block: s.block}
 }
 
+func (s poolSpec) pooled(layers int) PoolGroup {
+	return PoolGroup{Kind: s.class().kind, Layers: layers, BlockTokens: s.block, Dealt: s.dealt, Window: s.window}
+}
+
 // uniform says whether all layers share one block list.
 func uniform(specs []poolSpec) bool {
 	for _, s := range specs[1:] {
@@ -176,12 +185,11 @@ func uniform(specs []poolSpec) bool {
 
 // oneGroup: pages of unequal size lie side by side in a block.
 func (p *Pool) oneGroup(specs []poolSpec) {
-	g := PoolGroup{Kind: specs[0].class().kind, BlockTokens: specs[0].block, Dealt: specs[0].dealt}
+	g := specs[0].pooled(0)
 	for _, s := range specs {
 		g.Layers += s.layers
-		p.BlockBytes = addSat(p.BlockBytes, mulSat(s.page, int64(s.layers)))
 	}
-	p.Groups = []PoolGroup{g}
+	p.BlockBytes, p.Groups = pagesOf(specs), []PoolGroup{g}
 }
 
 // group makes the pages of all layers equal and deals the layers to groups of
@@ -213,11 +221,69 @@ func (p *Pool) group(specs []poolSpec) error {
 		for i := range n {
 			layers := ceilDiv(b.layers-i, n)
 			widest = max(widest, layers)
-			p.Groups = append(p.Groups, PoolGroup{Kind: b.class().kind, Layers: layers, BlockTokens: b.block, Dealt: b.dealt})
+			p.Groups = append(p.Groups, b.pooled(layers))
 		}
 	}
 	p.BlockBytes = mulSat(page, int64(widest))
 	return nil
+}
+
+// dealtUnlike says whether DCP deals some full attention and not other, of unequal
+// pages.
+func dealtUnlike(specs []poolSpec) bool {
+	var first *poolSpec
+	for i, s := range specs {
+		switch {
+		case s.class().kind != FullAttention:
+		case first == nil:
+			first = &specs[i]
+		case s.dealt != first.dealt && s.page != first.page:
+			return true
+		}
+	}
+	return false
+}
+
+// pack makes one group of each kind of attention, whose pages lie side by side in
+// blocks as large as the largest, and of states as many as fit into such a block
+// (_get_packed_kv_cache_groups).
+func (p *Pool) pack(specs []poolSpec) {
+	var buckets [][]poolSpec
+	for _, s := range specs {
+		i := slices.IndexFunc(buckets, func(b []poolSpec) bool { return b[0].class() == s.class() })
+		if i < 0 {
+			i, buckets = len(buckets), append(buckets, nil)
+		}
+		buckets[i] = append(buckets[i], s)
+	}
+	for _, b := range buckets {
+		bytes := b[0].page // Of one state: as many more go into a block as fit.
+		if b[0].kind != Recurrent {
+			bytes = pagesOf(b)
+		}
+		p.BlockBytes = max(p.BlockBytes, bytes)
+	}
+	for _, b := range buckets {
+		layers, n := 0, 1
+		for _, s := range b {
+			layers += s.layers
+		}
+		if b[0].kind == Recurrent {
+			n = int(ceilDiv64(int64(layers), max(p.BlockBytes/b[0].page, 1)))
+		}
+		for i := range n {
+			p.Groups = append(p.Groups, b[0].pooled(ceilDiv(layers-i, n)))
+		}
+	}
+}
+
+// pagesOf is what a block of all of the layers takes, in bytes.
+func pagesOf(specs []poolSpec) int64 {
+	var sum int64
+	for _, s := range specs {
+		sum = addSat(sum, mulSat(s.page, int64(s.layers)))
+	}
+	return sum
 }
 
 // enlarge brings the layers' page to page bytes: states and head-sharded pages are
@@ -234,25 +300,16 @@ func (s *poolSpec) enlarge(page int64) error {
 	return nil
 }
 
-func windowOf(specs []poolSpec, kind LayerKind) int {
-	for _, s := range specs {
-		if s.kind == kind {
-			return s.window
-		}
-	}
-	return 0
-}
-
 // bound sets the largest number of blocks that a sequence takes of the group: a
 // window's tokens but one and those in flight, from any slot of a block on; a
 // chunk's and those in flight; the states.
-func (p *Pool) bound(g *PoolGroup, c Cache, window int) {
+func (p *Pool) bound(g *PoolGroup, c Cache) {
 	inFlight := max(c.InFlight, 1)
 	switch g.Kind {
 	case SlidingWindow:
-		g.Most = ceilDiv(min(window-1+inFlight, p.maxLength), g.BlockTokens) + 1
+		g.Most = ceilDiv(min(g.Window-1+inFlight, p.maxLength), g.BlockTokens) + 1
 	case ChunkedLocal:
-		g.Most = ceilDiv(min(window+inFlight, p.maxLength), g.BlockTokens)
+		g.Most = ceilDiv(min(g.Window+inFlight, p.maxLength), g.BlockTokens)
 	case Recurrent:
 		g.Most = slots(!c.NoPrefixCaching, max(c.DraftTokens, 0))
 	case FullAttention, Indexer:

@@ -166,7 +166,7 @@ func TestPoolGroups(t *testing.T) {
 		{
 			"openai/gpt-oss-20b",
 			Cache{Layout: Layout{TP: 1}, InFlight: 8192},
-			groups{{Kind: SlidingWindow, Layers: 12, BlockTokens: 16, Most: (127+8192+15)/16 + 1}, full(12, 16)},
+			groups{{Kind: SlidingWindow, Layers: 12, BlockTokens: 16, Window: 128, Most: (127+8192+15)/16 + 1}, full(12, 16)},
 			12 * 16 * 2048,
 		},
 		{"openai/gpt-oss-20b", Cache{Layout: Layout{TP: 1}, NoHybrid: true}, groups{full(24, 16)}, 24 * 16 * 2048},
@@ -175,12 +175,12 @@ func TestPoolGroups(t *testing.T) {
 			"google/gemma-3-27b-it",
 			Cache{Layout: Layout{TP: 2}, MaxLength: 32768},
 			groups{
-				{Kind: SlidingWindow, Layers: 9, BlockTokens: 16, Most: 65},
-				{Kind: SlidingWindow, Layers: 9, BlockTokens: 16, Most: 65},
-				{Kind: SlidingWindow, Layers: 9, BlockTokens: 16, Most: 65},
-				{Kind: SlidingWindow, Layers: 9, BlockTokens: 16, Most: 65},
-				{Kind: SlidingWindow, Layers: 8, BlockTokens: 16, Most: 65},
-				{Kind: SlidingWindow, Layers: 8, BlockTokens: 16, Most: 65},
+				{Kind: SlidingWindow, Layers: 9, BlockTokens: 16, Window: 1024, Most: 65},
+				{Kind: SlidingWindow, Layers: 9, BlockTokens: 16, Window: 1024, Most: 65},
+				{Kind: SlidingWindow, Layers: 9, BlockTokens: 16, Window: 1024, Most: 65},
+				{Kind: SlidingWindow, Layers: 9, BlockTokens: 16, Window: 1024, Most: 65},
+				{Kind: SlidingWindow, Layers: 8, BlockTokens: 16, Window: 1024, Most: 65},
+				{Kind: SlidingWindow, Layers: 8, BlockTokens: 16, Window: 1024, Most: 65},
 				full(10, 16),
 			},
 			10 * 16 * 8 * 512,
@@ -189,9 +189,9 @@ func TestPoolGroups(t *testing.T) {
 			"meta-llama/Llama-4-Scout-17B-16E-Instruct",
 			Cache{Layout: Layout{TP: 8}, MaxLength: 131072},
 			groups{
-				{Kind: ChunkedLocal, Layers: 12, BlockTokens: 16, Most: 513},
-				{Kind: ChunkedLocal, Layers: 12, BlockTokens: 16, Most: 513},
-				{Kind: ChunkedLocal, Layers: 12, BlockTokens: 16, Most: 513},
+				{Kind: ChunkedLocal, Layers: 12, BlockTokens: 16, Window: 8192, Most: 513},
+				{Kind: ChunkedLocal, Layers: 12, BlockTokens: 16, Window: 8192, Most: 513},
+				{Kind: ChunkedLocal, Layers: 12, BlockTokens: 16, Window: 8192, Most: 513},
 				full(12, 16),
 			},
 			12 * 16 * 512,
@@ -317,6 +317,103 @@ func TestCapacityPerReplica(t *testing.T) {
 	}
 }
 
+// SGLang gives out all of its pages, vLLM all blocks but one.
+func TestRequestsAtOnce(t *testing.T) {
+	r1 := mustModel(t, "deepseek-ai/DeepSeek-R1")
+	for engine, want := range map[Engine]int64{VLLM: 9, Simulator: 9, SGLang: 10} {
+		c, err := r1.CapacityOfBlocks(Cache{Engine: engine, BlockTokens: 64}, 10)
+		if err != nil || c.Requests(64) != want || c.Requests(65) != want/2 || c.Requests(0) != 0 {
+			t.Errorf("%s: %d of 64 tokens, %d of 65, %v", engine, c.Requests(64), c.Requests(65), err)
+		}
+	}
+}
+
+func TestAlternatives(t *testing.T) {
+	r1 := mustModel(t, "deepseek-ai/DeepSeek-R1")
+	options := r1.Alternatives(Cache{BlockTokens: 64, MaxLength: 65536}, 4, 101_713_379_328)
+	var got []Layout
+	for i, o := range options {
+		got = append(got, o.Layout)
+		if again, err := r1.Capacity(Cache{Layout: o.Layout, BlockTokens: 64, MaxLength: 65536}, 101_713_379_328); err != nil || !reflect.DeepEqual(again, o.Capacity) {
+			t.Errorf("%+v: %+v, %v", o, again, err)
+		}
+		if i > 0 && o.Capacity.Tokens > options[i-1].Capacity.Tokens {
+			t.Errorf("%+v comes after %+v", o, options[i-1])
+		}
+	}
+	want := []Layout{
+		{4, 1, 1, 1, 4, 1}, {2, 1, 2, 2, 2, 1}, {1, 1, 4, 4, 1, 1}, {4, 1, 1, 1, 2, 1}, {2, 1, 2, 2, 1, 1}, {4, 1, 1, 1, 1, 1},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v\nwant %v", got, want)
+	}
+	if got := mustModel(t, "moonshotai/Kimi-K3").Alternatives(Cache{Engine: SGLang}, 8, 1<<30); got != nil {
+		t.Errorf("what cannot be sized is listed: %v", got)
+	}
+}
+
+// What a token costs on a rank: the whole of what a window does not end, and a
+// share of what DCP deals.
+func TestTokenBytes(t *testing.T) {
+	draft := mustModel(t, "deepseek-ai/DeepSeek-R1")
+	draft.Drafts = grouped(1, 8, 128)
+	fp8 := mustModel(t, "deepseek-ai/DeepSeek-R1")
+	fp8.Checkpoint = FP8
+	for name, c := range map[string]struct {
+		m     Model
+		cache Cache
+		want  int64
+	}{
+		"heads of a rank":          {mustModel(t, "Qwen/Qwen3-32B"), Cache{Layout: Layout{TP: 4}}, 64 * 2 * 512},
+		"a head on several ranks":  {mustModel(t, "Qwen/Qwen3-32B"), Cache{Layout: Layout{TP: 16}}, 64 * 512},
+		"pipeline stages":          {mustModel(t, "Qwen/Qwen3-32B"), Cache{Layout: Layout{TP: 8, PP: 3}}, 22 * 512},
+		"no window":                {mustModel(t, "openai/gpt-oss-20b"), Cache{}, 12 * 2048},
+		"windows kept whole":       {mustModel(t, "openai/gpt-oss-20b"), Cache{NoHybrid: true}, 24 * 2048},
+		"no state":                 {mustModel(t, "moonshotai/Kimi-K3"), Cache{Layout: Layout{TP: 8}}, 24 * 1152},
+		"an indexer is dealt":      {mustModel(t, "deepseek-ai/DeepSeek-V3.2"), Cache{Layout: Layout{TP: 8, DCP: 4}}, 61 * (1152 + 132) / 4},
+		"not in SGLang":            {mustModel(t, "deepseek-ai/DeepSeek-V3.2"), Cache{Engine: SGLang, Layout: Layout{TP: 8, DCP: 4}}, 61*288 + 61*132},
+		"SGLang's attention ranks": {mustModel(t, "Qwen/Qwen3-32B"), Cache{Engine: SGLang, Layout: Layout{TP: 8, DP: 4}}, 64 * 4 * 512},
+		"drafts":                   {mustModel(t, "deepseek-ai/DeepSeek-R1"), Cache{OwnDrafts: true}, 62 * 1152},
+		"a draft that is not MLA":  {draft, Cache{Layout: Layout{TP: 8, DCP: 8}, OwnDrafts: true}, 61*1152/8 + 512},
+		"what the checkpoint asks": {fp8, Cache{}, 61 * 576},
+		"and the user overrules":   {fp8, Cache{KVType: BF16}, 61 * 1152},
+	} {
+		if got := c.m.TokenBytes(c.cache); got != c.want {
+			t.Errorf("%s: %d bytes, want %d", name, got, c.want)
+		}
+	}
+}
+
+// A draft that DCP does not deal has a block list of its own in blocks as large as
+// the model's; states fill such blocks.
+func TestPoolOfADraftThatIsNotDealt(t *testing.T) {
+	m := mustModel(t, "deepseek-ai/DeepSeek-R1")
+	m.Drafts = grouped(1, 8, 128)
+	cache := Cache{Layout: Layout{TP: 8, DCP: 8}, BlockTokens: 64, OwnDrafts: true, MaxLength: 4096}
+	p := mustPool(t, m, cache)
+	want := []PoolGroup{
+		{Kind: FullAttention, Layers: 61, BlockTokens: 64, Dealt: true},
+		{Kind: FullAttention, Layers: 1, BlockTokens: 64},
+	}
+	if !reflect.DeepEqual(p.Groups, want) || p.BlockBytes != 61*64*1152 || p.RequestBlocks(4096) != 8+64 {
+		t.Errorf("%+v", p)
+	}
+	m = mustModel(t, "moonshotai/Kimi-Linear-48B-A3B-Instruct")
+	m.Drafts = grouped(1, 8, 128)
+	cache.BlockTokens = 2048
+	p = mustPool(t, m, cache)
+	want = []PoolGroup{
+		{Kind: Recurrent, Layers: 7, Most: 2},
+		{Kind: Recurrent, Layers: 7, Most: 2},
+		{Kind: Recurrent, Layers: 6, Most: 2},
+		{Kind: FullAttention, Layers: 7, BlockTokens: 2048, Dealt: true},
+		{Kind: FullAttention, Layers: 1, BlockTokens: 2048},
+	}
+	if !reflect.DeepEqual(p.Groups, want) || p.BlockBytes != 7*2048*1152 {
+		t.Errorf("%+v", p)
+	}
+}
+
 func TestLayouts(t *testing.T) {
 	for _, c := range []struct {
 		model  string
@@ -345,6 +442,42 @@ func TestLayouts(t *testing.T) {
 			pair := Pair{Engine: VLLM, Mover: MoverAgent, Geometry: g, HasGeometry: ok, Prefill: Side{Layout: l}, Decode: Side{Layout: l}}
 			if problems := Check(pair, Decode); Refused(problems) {
 				t.Errorf("%s, %+v: %v", m.Name, l, problems)
+			}
+		}
+	}
+}
+
+// Of every model and layout: the blocks of a sequence hold its tokens, more blocks
+// hold no fewer, and every layer is in one group.
+func TestPoolProperties(t *testing.T) {
+	for _, m := range Models() {
+		layers := 0
+		for _, g := range m.Groups {
+			layers += g.Layers
+		}
+		for _, l := range m.Layouts(VLLM, 8) {
+			c := Cache{Layout: l, MaxLength: 131072, InFlight: 8192}
+			p := mustPool(t, m, c)
+			pooled := 0
+			for _, g := range p.Groups {
+				pooled += g.Layers
+			}
+			if pooled != layers {
+				t.Errorf("%s, %+v: %d of %d layers in %+v", m.Name, l, pooled, layers, p.Groups)
+			}
+			for _, tokens := range []int{1, 1000, 131072} {
+				held := p.RequestBlocks(tokens) * p.BlockBytes * int64(l.DCP)
+				if token := m.TokenBytes(Cache{Layout: Layout{TP: l.TP}}); held < token*int64(tokens) {
+					t.Errorf("%s, %+v: %d bytes for %d tokens of %d", m.Name, l, held, tokens, token)
+				}
+			}
+			last := int64(0)
+			for blocks := range int64(200) {
+				if n := p.Tokens(blocks); n < last || p.Requests(blocks, 1000) > blocks {
+					t.Fatalf("%s, %+v: %d blocks hold %d tokens, one fewer %d", m.Name, l, blocks, n, last)
+				} else {
+					last = n
+				}
 			}
 		}
 	}
