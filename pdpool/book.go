@@ -49,7 +49,7 @@ func newBook(status v1alpha1.RoleStatus, now time.Time) *book {
 	b := &book{}
 	for _, e := range status.Instances {
 		e := e.DeepCopy()
-		e.LastFailureTime = notAfter(e.LastFailureTime, now)
+		e.LastFailureTime, e.ReadyTime = notAfter(e.LastFailureTime, now), notAfter(e.ReadyTime, now)
 		for i := range e.Rejections {
 			e.Rejections[i].LastTime = notAfter(e.Rejections[i].LastTime, now)
 		}

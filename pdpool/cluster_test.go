@@ -42,6 +42,13 @@ type cluster struct {
 	refuse       func(p *corev1.Pod) bool // pods that a quota refuses
 	writes       int                      // of the last step
 	log          []string
+	// lags says whether the manager reads what it read the last time.
+	lags   func() bool
+	before Observed
+	dead   bool // the manager, in this look
+	// dies says whether the manager is killed now, after so many writes of a look. The
+	// next second brings another one.
+	dies func(writes int) bool
 	// check runs after each step.
 	check func(c *cluster)
 }
@@ -50,7 +57,7 @@ func newCluster(t testing.TB, pool *v1alpha1.PDPool, gpus int) *cluster {
 	return &cluster{
 		t: t, pool: pool, defaults: testDefaults, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		objects: map[string]Object{}, gpus: gpus, start: 3, drain: 2, lag: 1,
-		broken: map[string]bool{}, stuck: map[string]bool{}, age: map[types.UID]int{}, refuse: func(*corev1.Pod) bool { return false }, check: func(*cluster) {},
+		broken: map[string]bool{}, stuck: map[string]bool{}, age: map[types.UID]int{}, refuse: func(*corev1.Pod) bool { return false }, check: func(*cluster) {}, dies: func(int) bool { return false },
 	}
 }
 
@@ -89,11 +96,27 @@ func (c *cluster) observed() Observed {
 	return seen
 }
 
+// read is what the manager's cache holds: now and then, the state of its last look.
+func (c *cluster) read() Observed {
+	seen := c.observed()
+	before := c.before
+	c.before = seen
+	c.before.Pods = nil
+	for i := range seen.Pods {
+		c.before.Pods = append(c.before.Pods, *seen.Pods[i].DeepCopy())
+	}
+	if c.lags != nil && c.lags() && !before.Now.IsZero() {
+		before.Now, before.Entropy = seen.Now, seen.Entropy
+		return before
+	}
+	return seen
+}
+
 // reconcile is the shell: look, compute, write.
 func (c *cluster) reconcile() Plan {
-	seen := c.observed()
+	seen := c.read()
 	plan := Compute(c.pool, seen, c.defaults)
-	c.writes = 0
+	c.writes, c.dead = 0, false
 	var errs []error
 	for _, o := range append(slices.Clone(plan.Create), plan.Apply...) {
 		if p, ok := o.(*corev1.Pod); ok && c.refuse(p) {
@@ -106,14 +129,16 @@ func (c *cluster) reconcile() Plan {
 		c.delete(o)
 	}
 	status := Status(c.pool, seen, plan, errors.Join(errs...))
+	if c.dead {
+		return plan
+	}
 	for _, e := range plan.Events {
 		c.log = append(c.log, e.Reason+": "+e.Message)
 	}
 	for _, e := range Transitions(c.pool.Status, status) {
 		c.log = append(c.log, e.Reason+": "+e.Message)
 	}
-	if !apiequality.Semantic.DeepEqual(status, c.pool.Status) {
-		c.writes++
+	if !apiequality.Semantic.DeepEqual(status, c.pool.Status) && c.alive() {
 		c.pool.Status = status
 	}
 	return plan
@@ -125,11 +150,13 @@ func (c *cluster) write(o Object) {
 		if o.GetUID() == "" {
 			return // exists already, and is ours
 		}
-		if o.GetUID() != live.GetUID() {
+		if o.GetUID() != live.GetUID() && c.lags == nil {
 			c.t.Errorf("%s is applied to another object than the one seen", key)
 		}
 	}
-	c.writes++
+	if !c.alive() {
+		return
+	}
 	c.uids++
 	o.SetUID(types.UID(fmt.Sprint("uid-", c.uids)))
 	o.SetCreationTimestamp(metav1.NewTime(c.now))
@@ -149,13 +176,24 @@ func (c *cluster) delete(o Object) {
 	if !ok || live.GetUID() != o.GetUID() {
 		return
 	}
-	c.writes++
+	if !c.alive() {
+		return
+	}
 	p, ok := live.(*corev1.Pod)
 	if !ok || p.Spec.NodeName == "" || p.Status.Phase == corev1.PodFailed {
 		delete(c.objects, key)
 		return
 	}
 	c.terminate(p)
+}
+
+// alive counts a write, and says whether the manager lives to do it.
+func (c *cluster) alive() bool {
+	c.dead = c.dead || c.dies(c.writes)
+	if !c.dead {
+		c.writes++
+	}
+	return !c.dead
 }
 
 func (c *cluster) terminate(p *corev1.Pod) {
@@ -253,12 +291,20 @@ func (c *cluster) change(edit func(*v1alpha1.PDPoolSpec)) {
 func (c *cluster) run(seconds int) Plan {
 	c.t.Helper()
 	var plan Plan
-	for range seconds {
-		plan = c.reconcile()
-		c.invariants()
-		c.check(c)
-		if plan.Outcome == Converged && c.writes == 0 && !c.moving() {
-			return plan
+	var seen string
+	var due time.Time
+	for i := range seconds {
+		// A look comes by a watch, by the manager's own writes, or when it is due.
+		if now := c.sign(); i == 0 || now != seen || c.writes > 0 || c.dead || !due.IsZero() && !c.now.Before(due) {
+			seen, due = now, time.Time{}
+			if plan = c.reconcile(); plan.RequeueAfter > 0 {
+				due = c.now.Add(plan.RequeueAfter)
+			}
+			c.invariants()
+			c.check(c)
+			if plan.Outcome == Converged && c.writes == 0 && !c.moving() {
+				return plan
+			}
 		}
 		c.turn()
 	}
@@ -277,6 +323,19 @@ func (c *cluster) steps(seconds int) Plan {
 		c.turn()
 	}
 	return plan
+}
+
+// sign tells states of the world apart for which a watch would call the manager.
+func (c *cluster) sign() string {
+	var b strings.Builder
+	fmt.Fprint(&b, c.pool.Generation, len(c.objects))
+	for _, p := range c.pods() {
+		fmt.Fprint(&b, p.Name, p.Spec.NodeName, p.DeletionTimestamp != nil, p.Status.Phase, len(p.Status.Conditions), podReady(p), len(p.Status.ContainerStatuses))
+		for _, o := range p.Status.Conditions {
+			b.WriteString(string(o.Status))
+		}
+	}
+	return b.String()
 }
 
 func (c *cluster) moving() bool {

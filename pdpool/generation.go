@@ -2,13 +2,15 @@ package pdpool
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
 )
 
 // changeGeneration brings up the whole new set of both roles beside the best old
-// one. The old set goes when every instance of the new one is ready. Where devices
+// one. The old set goes when every instance of the new one is ready and routers had
+// time to see it. Where devices
 // lack, an old pair goes for each step of the new set.
 func (p *planner) changeGeneration() {
 	p.keepOneGeneration()
@@ -22,11 +24,12 @@ func (p *planner) changeGeneration() {
 				moving = true
 				continue
 			}
-			whole = whole && g.state == ready
+			settled := p.settled(s, g)
+			whole = whole && settled
 			if g.unschedulable != "" {
 				pending = g.unschedulable
 			}
-			moving = moving || g.state != ready && g.unschedulable == "" && g.image == "" && g.stuck == ""
+			moving = moving || !settled && g.unschedulable == "" && g.image == "" && g.stuck == ""
 		}
 	}
 	switch {
@@ -34,6 +37,7 @@ func (p *planner) changeGeneration() {
 		p.endGenerations()
 		return
 	case pending == "":
+		p.rollout.FreedTime = nil
 		p.note(Progressing, v1alpha1.ReasonChangingGeneration, "a new set of instances comes up beside the old one, with which it can't pair")
 		for _, s := range p.roles() {
 			p.recoverBeside(s)
@@ -115,18 +119,17 @@ func (p *planner) recoverBeside(s *roleState) {
 // settle is how long the scheduler gets to use devices that have become free.
 const settle = 20 * time.Second
 
-// mayYield says whether the devices that were given up last are free, and the
-// scheduler had time to use them.
+// mayYield says whether devices lack though no more come free, and the scheduler had
+// time to use those that are. A manager that was killed after it gave some up, and
+// before it could note that, begins to wait anew.
 func (p *planner) mayYield() bool {
+	r := &p.rollout
 	if p.draining() {
+		r.FreedTime = nil
 		return false
 	}
-	r := &p.rollout
-	if r.YieldTime != nil && r.FreedTime == nil {
-		r.FreedTime = stamp(p.seen.Now)
-	}
 	if r.FreedTime == nil {
-		return true
+		r.FreedTime = stamp(p.seen.Now)
 	}
 	left := r.FreedTime.Add(settle).Sub(p.seen.Now)
 	if left > 0 {
@@ -169,10 +172,9 @@ func later(a, b time.Time) time.Time {
 }
 
 // yield gives up devices for the new set: of what doesn't serve, all; else one
-// prefill and one decode instance, the last of each.
+// prefill and one decode instance, the last of each, or of the role that has more.
 func (p *planner) yield() {
 	const why = "the new set needs its devices"
-	p.rollout = v1alpha1.RolloutStatus{YieldTime: stamp(p.seen.Now)}
 	idle := false
 	for _, s := range p.roles() {
 		for _, g := range s.groups {
@@ -185,15 +187,26 @@ func (p *planner) yield() {
 	if idle {
 		return
 	}
+	most := 0
 	for _, s := range p.roles() {
-		var last *group
-		for _, g := range s.groups {
-			if g.alive() && g.revision != s.hash && (last == nil || g.replica > last.replica) {
-				last = g
-			}
-		}
-		if last != nil {
-			p.retire(s, last, v1alpha1.ReasonSuperseded, fmt.Sprintf("%s, and no others are free", why))
+		most = max(most, len(s.olderAlive()))
+	}
+	for _, s := range p.roles() {
+		// A role that has fewer has given one up already, or serves more pairs with less.
+		if older := s.olderAlive(); len(older) == most {
+			p.retire(s, older[most-1], v1alpha1.ReasonSuperseded, fmt.Sprintf("%s, and no others are free", why))
 		}
 	}
+}
+
+// olderAlive are the living groups of other revisions than the wanted one, by replica.
+func (s *roleState) olderAlive() []*group {
+	var out []*group
+	for _, g := range s.groups {
+		if g.alive() && g.revision != s.hash {
+			out = append(out, g)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *group) int { return a.replica - b.replica })
+	return out
 }

@@ -17,7 +17,7 @@ func (p *planner) rollRole(s *roleState) bool {
 		older, current, lost := s.older(i), s.current(i), s.lost(i)
 		switch {
 		case current != nil:
-			busy = busy || current.state != ready
+			busy = busy || current.state != ready || len(older) > 0
 			p.handOver(s, current, older)
 		case s.book.find(s.hash, i) != nil || len(older) == 0 && lost == nil:
 			// It has begun to be replaced, or is new.
@@ -65,10 +65,12 @@ func (p *planner) handOver(s *roleState, current *group, older []*group) {
 	for _, g := range older {
 		switch {
 		case !g.alive():
-		case current.state == ready:
+		case p.settled(s, current):
 			p.retire(s, g, v1alpha1.ReasonSuperseded, "the new one is ready")
-		case current.unschedulable != "":
+		case current.unschedulable != "" && p.mayYield():
 			p.retire(s, g, v1alpha1.ReasonSuperseded, "the new one needs its devices")
+		default:
+			p.note(Progressing, v1alpha1.ReasonReplacing, fmt.Sprintf("%s of revision %s stays until the new one serves", g, g.revision))
 		}
 	}
 }

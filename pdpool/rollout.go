@@ -3,6 +3,7 @@ package pdpool
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -197,6 +198,26 @@ func (p *planner) dropSuperseded(s *roleState) {
 	}
 }
 
+// seenWithin is how long routers get to see a new instance before what it replaces
+// goes. They watch pods, so that it is a moment, or the time to watch again.
+const seenWithin = 10 * time.Second
+
+// settled says whether a group is ready, and routers had time to see it.
+func (p *planner) settled(s *roleState, g *group) bool {
+	if g.state != ready {
+		return false
+	}
+	e := s.book.find(g.revision, g.replica)
+	if e == nil || e.ReadyTime == nil {
+		return false
+	}
+	left := e.ReadyTime.Add(seenWithin).Sub(p.seen.Now)
+	if left > 0 {
+		p.again(left)
+	}
+	return left <= 0
+}
+
 // fill makes the replicas that do not exist in any revision.
 func (p *planner) fill(s *roleState) {
 	for i := range s.replicas() {
@@ -284,4 +305,7 @@ func (p *planner) retire(s *roleState, g *group, reason, why string) {
 	p.note(Progressing, v1alpha1.ReasonRemoving, fmt.Sprintf("%s of revision %s is removed", g, g.revision))
 	p.remove(g)
 	s.book.drop(g.revision, g.replica)
+	if g.revision != s.hash {
+		p.rollout = v1alpha1.RolloutStatus{YieldTime: stamp(p.seen.Now)} // its devices come free
+	}
 }

@@ -68,8 +68,8 @@ type RolloutStatus struct {
 	// yieldTime is when old instances were last removed for the devices of new ones.
 	// +optional
 	YieldTime *metav1.Time `json:"yieldTime,omitempty"`
-	// freedTime is when their pods were seen gone. The scheduler gets a while from
-	// then on before more are removed.
+	// freedTime is since when devices lack though none comes free any more. The
+	// scheduler gets a while from then on before more are removed.
 	// +optional
 	FreedTime *metav1.Time `json:"freedTime,omitempty"`
 }
