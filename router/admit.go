@@ -25,7 +25,6 @@ const (
 	limitFields       = "fields"
 	limitDepth        = "depth"
 	limitID           = "request-id-bytes"
-	limitAge          = "age"
 )
 
 // AgeHeader lets a client give up on its request earlier than the router would: a
@@ -146,6 +145,8 @@ func (s *Server) enter(ctx context.Context, until time.Time) *failure {
 		f = s.tooMany(limitQueueTime)
 	case <-ctx.Done():
 		f = gone()
+	case <-s.last.Done():
+		f = shuttingDown()
 	}
 	s.metrics.queued.Observe(time.Since(began).Seconds())
 	if f != nil && !s.gate.quit(place) {

@@ -189,3 +189,20 @@ func TestLargeBodiesOfOneHostAreRefusedByIt(t *testing.T) {
 		t.Errorf("status %d", a.status)
 	}
 }
+
+// TestQueueEndsWithTheRouter: who waits is told.
+func TestQueueEndsWithTheRouter(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.MaxInflight, o.Queue = 1, time.Minute })
+	r.held()
+	answers := r.inBackground(t, 2)
+	eventually(t, "one in work, one waits", r.counts(1, 1))
+	r.prefill.hangs()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.Close(ctx)
+	for range 2 {
+		if a := next(t, "an answer", answers); a.status != 503 || a.code(t) != codeShuttingDown {
+			t.Errorf("status %d, %s", a.status, a.body)
+		}
+	}
+}

@@ -138,7 +138,7 @@ func (a *attempt) wait() (*opened, *failure) {
 			}
 		case <-a.life.Done():
 			if context.Cause(a.life) == errShutdown { //nolint:errorlint // a cause is returned as given
-				return nil, unavailable(codeShuttingDown, errShutdown.Error(), 1)
+				return nil, shuttingDown()
 			}
 			return nil, a.silentLeg(codeTooOld, prefilled == nil)
 		case <-a.client.Context().Done():

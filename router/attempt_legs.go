@@ -64,7 +64,10 @@ func (a *attempt) prefillOnce(r *http.Request) *failure {
 		return a.legError(l, err)
 	}
 	if text, bad := saysError(head); bad {
-		return &failure{leg: l.role, status: http.StatusBadGateway, code: codeFailed, text: a.masker(a.pair).conceal(text), outcome: outcomeFailed}
+		return &failure{
+			leg: l.role, status: http.StatusBadGateway, engine: http.StatusInternalServerError, code: codeFailed,
+			text: a.masker(a.pair).conceal(text), outcome: outcomeFailed,
+		}
 	}
 	return nil
 }
@@ -138,7 +141,9 @@ func (a *attempt) decodeOnce(r *http.Request) *opened {
 		o.first, err = firstOf(answer.Body)
 	default:
 		o.first, err = io.ReadAll(io.LimitReader(answer.Body, maxWhole))
-		o.whole = len(o.first) < maxWhole
+		if o.whole = len(o.first) < maxWhole; err == nil && o.whole && isError(o.first) {
+			o.failed = a.eventError(o.first)
+		}
 	}
 	if err == nil && len(o.first) == 0 {
 		err = io.ErrUnexpectedEOF
@@ -242,8 +247,8 @@ func (a *attempt) engineError(l *leg, answer *http.Response) *failure {
 	return f
 }
 
-// eventError makes a failure of an error that decode tells in the first event of a
-// stream, in place of a status.
+// eventError makes a failure of an error that decode tells under status 200, as its
+// whole answer or in the first event of a stream.
 func (a *attempt) eventError(body []byte) *failure {
 	status := http.StatusInternalServerError
 	for _, path := range []string{"error.code", "code"} {

@@ -3,7 +3,9 @@ package router
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/pdpool/pdpool/router/wire"
@@ -31,15 +33,31 @@ func unreachable(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// expiry is a timer that ends a context with a cause, and can be put off.
+// expiry ends a context with a cause when it was not put off for some time. Putting
+// off is cheap: the timer looks when it was done last.
 type expiry struct {
-	timer *time.Timer
-	after time.Duration
+	timer  *time.Timer
+	after  time.Duration
+	began  time.Time
+	last   atomic.Int64 // nanoseconds from began
+	cancel context.CancelCauseFunc
+	cause  error
 }
 
 func newExpiry(after time.Duration, cancel context.CancelCauseFunc, cause error) *expiry {
-	return &expiry{time.AfterFunc(after, func() { cancel(cause) }), after}
+	e := &expiry{after: after, began: time.Now(), cancel: cancel, cause: cause}
+	e.timer = time.AfterFunc(math.MaxInt64, e.fire)
+	e.timer.Reset(after)
+	return e
 }
 
-func (e *expiry) putOff() { e.timer.Reset(e.after) }
-func (e *expiry) stop()   { e.timer.Stop() }
+func (e *expiry) fire() {
+	if quiet := time.Since(e.began) - time.Duration(e.last.Load()); quiet < e.after {
+		e.timer.Reset(e.after - quiet)
+		return
+	}
+	e.cancel(e.cause)
+}
+
+func (e *expiry) putOff(now time.Time) { e.last.Store(int64(now.Sub(e.began))) }
+func (e *expiry) stop()                { e.timer.Stop() }

@@ -65,6 +65,9 @@ func unavailable(code, text string, seconds int) *failure {
 	return &failure{status: http.StatusServiceUnavailable, code: code, text: text, retry: strconv.Itoa(seconds)}
 }
 
+// shuttingDown is why a request is not served to its end.
+func shuttingDown() *failure { return unavailable(codeShuttingDown, errShutdown.Error(), 1) }
+
 // errorBody is an error in OpenAI's form.
 func (f *failure) errorBody() []byte {
 	kind := "server_error"

@@ -75,24 +75,13 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, text string) *
 	if known := s.Registry.current.Load().models; served == "" && len(known) > 0 {
 		served = known[0]
 	}
-	p, f := s.choose(served)
-	if f != nil {
-		return f
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.Answer)
 	defer cancel()
-	header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {"pdpool-router"}}
-	for _, key := range passed {
-		if v := r.Header[key]; len(v) > 0 {
-			header[key] = v
-		}
-	}
-	answer, err := s.transport.RoundTrip(newLeg(p.prefill, r.URL.Path, header, pieces{text}).WithContext(ctx))
-	if err != nil {
-		if unreachable(err) {
-			return &failure{status: http.StatusBadGateway, code: codeUnreachable, text: "the prefill engine accepts no connection"}
-		}
-		return &failure{status: http.StatusBadGateway, code: codeLost, text: "the prefill engine did not answer"}
+	stop := context.AfterFunc(s.last, cancel) //nolint:contextcheck // the router's own life
+	defer stop()
+	answer, p, f := s.askPrefill(ctx, r, served, text)
+	if f != nil {
+		return f
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
@@ -114,4 +103,49 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, text string) *
 		panic(http.ErrAbortHandler)
 	}
 	return nil
+}
+
+// askPrefill sends a request to a prefill engine, and to another one where that is out
+// of reach.
+func (s *Server) askPrefill(ctx context.Context, r *http.Request, model, text string) (*http.Response, pair, *failure) {
+	t, f := s.serves(model)
+	if f != nil {
+		return nil, pair{}, f
+	}
+	header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {"pdpool-router"}}
+	for _, key := range passed {
+		if v := r.Header[key]; len(v) > 0 {
+			header[key] = v
+		}
+	}
+	var h history
+	for {
+		p, ok := s.next(&h, t)
+		if !ok || len(h.tried) == maxAttempts {
+			return nil, pair{}, f
+		}
+		answer, err := s.transport.RoundTrip(newLeg(p.prefill, r.URL.Path, header, pieces{text}).WithContext(ctx))
+		if err == nil {
+			return answer, p, nil
+		}
+		if f = s.unanswered(ctx, p.prefill, err); ctx.Err() != nil {
+			return nil, pair{}, f
+		}
+		h.add(p)
+		h.failed = append(h.failed, p.prefill.instance)
+	}
+}
+
+// unanswered says why a prefill engine has not answered, and suspects it.
+func (s *Server) unanswered(ctx context.Context, of *slot, err error) *failure {
+	switch {
+	case s.last.Err() != nil:
+		return shuttingDown()
+	case unreachable(err):
+		s.suspect(of, codeUnreachable, holdFailed)
+		return &failure{status: http.StatusBadGateway, code: codeUnreachable, text: "the prefill engine accepts no connection"}
+	case ctx.Err() == nil:
+		s.suspect(of, codeLost, holdFailed)
+	}
+	return &failure{status: http.StatusBadGateway, code: codeLost, text: "the prefill engine did not answer"}
 }

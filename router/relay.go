@@ -30,7 +30,7 @@ func (p *pool) take() *[]byte {
 func (p *pool) give(b *[]byte) { p.Put(b) }
 
 // relay passes decode's answer to the client byte for byte, but for the id that
-// stock engines repeat and for addresses in what is an error in spite of its status.
+// stock engines repeat and for addresses in errors that are told in mid stream.
 func (a *attempt) relay(o *opened) string {
 	a.metrics.firstByte.WithLabelValues(a.request.endpoint).Observe(time.Since(a.began).Seconds())
 	defer a.finish(&a.decode)
@@ -43,9 +43,6 @@ func (a *attempt) relay(o *opened) string {
 	switch {
 	case o.whole:
 		o.first = append(o.first, through.rest()...)
-		if isError(o.first) {
-			o.first = []byte(a.masker(a.pair).body(string(o.first)))
-		}
 		a.w.Header().Set("Content-Length", strconv.Itoa(len(o.first)))
 	case o.answer.ContentLength >= 0 && through == (passing{}):
 		a.w.Header().Set("Content-Length", strconv.FormatInt(o.answer.ContentLength, 10))
@@ -108,8 +105,9 @@ func (a *attempt) pass(o *opened, through passing) *failure {
 	for {
 		n, err := o.answer.Body.Read(*buffer)
 		if n > 0 {
-			idle.putOff()
-			if out.write(through.pass((*buffer)[:n])) != nil {
+			now := time.Now()
+			idle.putOff(now)
+			if out.writeAt(now, through.pass((*buffer)[:n])) != nil {
 				return gone()
 			}
 		}
@@ -190,8 +188,11 @@ func newFlow(w http.ResponseWriter, stall time.Duration) *flow {
 }
 
 // write sends a piece, at once if it is one of a stream.
-func (f *flow) write(b []byte) error {
-	if now := time.Now(); now.Sub(f.armed) > time.Second {
+func (f *flow) write(b []byte) error { return f.writeAt(time.Now(), b) }
+
+// writeAt is write at a time that the caller knows.
+func (f *flow) writeAt(now time.Time, b []byte) error {
+	if now.Sub(f.armed) > time.Second {
 		f.armed = now
 		// Only a writer that wraps another has no deadline; then nothing is lost but the bound.
 		_ = f.control.SetWriteDeadline(now.Add(f.stall))

@@ -140,11 +140,19 @@ func (a *attempt) another(f **failure) (pair, bool) {
 	if refusal != nil {
 		return pair{}, false
 	}
-	prefills, partners := a.history.left(t)
+	p, ok := a.next(&a.history, t)
+	if ok {
+		a.metrics.retries.WithLabelValues(string((*f).leg), reason).Inc()
+	}
+	return p, ok
+}
+
+// next chooses of the pairs that are still to be tried; false when there are none.
+func (s *Server) next(h *history, t *table) (pair, bool) {
+	prefills, partners := h.left(t)
 	if len(prefills) == 0 {
 		return pair{}, false
 	}
-	p := a.pick(kvlayout.Prefill, prefills, a.history.wary)
-	a.metrics.retries.WithLabelValues(string((*f).leg), reason).Inc()
-	return pair{p, a.pick(kvlayout.Decode, partners[p.instance], a.history.wary)}, true
+	p := s.pick(kvlayout.Prefill, prefills, h.wary)
+	return pair{p, s.pick(kvlayout.Decode, partners[p.instance], h.wary)}, true
 }

@@ -343,7 +343,21 @@ func TestStreamThatEndsWithoutItsEnd(t *testing.T) {
 	}
 }
 
-// TestClientWhoGoesIsNotRetried.
+func TestTokenizeAsksAnotherPrefill(t *testing.T) {
+	p := newPairs(t, 2, 1)
+	p.prefill.dies()
+	for range 8 {
+		if a := p.post(t, "/tokenize", simple); a.status != 200 {
+			t.Fatalf("status %d, %s", a.status, a.body)
+		}
+	}
+	p.prefills[1].Close()
+	if a := p.post(t, "/tokenize", simple); a.status != 502 {
+		t.Errorf("status %d, %s", a.status, a.body)
+	}
+}
+
+// TestClientWhoGoesIsNotRetried
 func TestClientWhoGoesIsNotRetried(t *testing.T) {
 	p := newPairs(t, 2, 2)
 	for _, e := range append(slices.Clone(p.prefills), p.decodes...) {
