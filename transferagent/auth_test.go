@@ -353,6 +353,29 @@ func TestSecretsAreReadAgain(t *testing.T) {
 	}
 }
 
+// A secret is replaced under a running pool: pods of before and after it pair, in both
+// directions, as soon as they meet.
+func TestSecretIsReplacedUnderARunningPool(t *testing.T) {
+	dir := keyDir(t, "a", "")
+	p := startKeyed(t, agentconfig.TCP, dir, dir)
+	p.serves(t, "tx-before", 1)
+	started := time.Now()
+	writeKeys(t, dir, "c", "")
+	cfg := podConfig(t, kvlayout.Decode, latent, dealt)
+	cfg.KeyDir = keyDir(t, "c", "")
+	after := startPod(t, cfg, nil).connect()
+	eventually(t, func() error {
+		if time.Since(started) < readKeyAgain {
+			return fmt.Errorf("the folder was read just now")
+		}
+		return nil
+	})
+	// Prefill finds the new secret as the proof of the new decode fails, and then the
+	// old decode as that of prefill does.
+	(&pair{p.prefill, after}).serves(t, "tx-new", 2)
+	p.serves(t, "tx-old", 3)
+}
+
 func TestMissingSecretsEndTheStart(t *testing.T) {
 	for name, prepare := range map[string]func(dir string) error{
 		"no such file": func(dir string) error { return os.Remove(filepath.Join(dir, agentconfig.KeyFile)) },

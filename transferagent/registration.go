@@ -21,6 +21,10 @@ import (
 // sends one every 3 s.
 const freshWithin = 10 * time.Second
 
+// stuckAfter is how old the last look may be before the agent counts as stuck. One
+// look ends at the first page or port that does not answer within probeWithin.
+const stuckAfter = time.Minute
+
 // registrar stands between an engine that moves its own bytes and the routers: it
 // holds the engine's last registration and says whether it may be passed on.
 type registrar struct {
@@ -207,8 +211,18 @@ func (r *registrar) enrich(m *moriio.Registration) (*moriio.Registration, error)
 	return &out, nil
 }
 
-// alive implements health.
-func (r *registrar) alive() error { return nil }
+// alive implements health: the agent looks at its engine every second, however the
+// engine is.
+func (r *registrar) alive() error {
+	p := r.probed.Load()
+	if p == nil {
+		return nil
+	}
+	if age := r.now().Sub(p.at); age > stuckAfter {
+		return fmt.Errorf("the agent has not looked at its engine for %v", age.Round(time.Second))
+	}
+	return nil
+}
 
 // transfer implements health: such an engine moves its own bytes.
 func (r *registrar) transfer(context.Context, string) (transferView, bool, error) {

@@ -362,4 +362,11 @@ func TestRegistrationGrowsOld(t *testing.T) {
 	if got, err := r.current(); err == nil {
 		t.Fatalf("after %v still %+v", freshWithin, got)
 	}
+	if err := r.alive(); err != nil {
+		t.Fatalf("alive: %v", err)
+	}
+	now = now.Add(stuckAfter + time.Second)
+	if err := r.alive(); err == nil || !strings.Contains(err.Error(), "1m1s") {
+		t.Fatalf("alive after %v: %v", stuckAfter, err)
+	}
 }
