@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -306,4 +308,34 @@ func TestRegionsOfAllRanksAreBounded(t *testing.T) {
 	m.PDPool.Ranks[len(m.PDPool.Ranks)-1].Regions = make([]kvlayout.Region, 1)
 	_, err := moriio.ParseMetadata(m.Append(nil))
 	wantReason(t, err, moriio.TooLong)
+}
+
+// The longest message that a peer may send costs a few times its length, whatever it
+// is made of.
+func TestHostileMetadataCostsLittle(t *testing.T) {
+	m := sampleMetadata()
+	m.PDPool.Ranks = make([]moriio.AgentRank, moriio.MaxMemory/moriio.MaxRegions)
+	for i := range m.PDPool.Ranks {
+		m.PDPool.Ranks[i].Regions = make([]kvlayout.Region, moriio.MaxRegions)
+	}
+	m.BaseAddresses = make([]uint64, 2*moriio.MaxLayers)
+	m.HeadLayouts, m.StateLayouts, m.AttentionBlocks = map[string][]int{}, map[string][]int{}, map[string]int{}
+	for i := range moriio.MaxLayers {
+		name := strings.Repeat("x", 8) + strconv.Itoa(i)
+		m.HeadLayouts[name], m.StateLayouts[name], m.AttentionBlocks[name] = make([]int, 64), make([]int, 64), 1
+	}
+	b := m.Append(nil)
+	if len(b) > moriio.MaxMessage {
+		t.Fatalf("%d bytes", len(b))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := moriio.ParseMetadata(b); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	const most = 16 << 20
+	if got := after.TotalAlloc - before.TotalAlloc; got > most {
+		t.Errorf("%d bytes of metadata cost %d", len(b), got)
+	}
 }
