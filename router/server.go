@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -67,7 +66,7 @@ type Server struct {
 	ending    atomic.Bool
 
 	// legs counts goroutines; last is done when they have to end.
-	legs sync.WaitGroup
+	legs running
 	last context.Context //nolint:containedctx // the server's life, over which legs outlive their requests
 	end  context.CancelCauseFunc
 }
@@ -152,16 +151,14 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 // the same is served.
 func (s *Server) Unready() { s.ending.Store(true) }
 
-// Close waits for the legs that outlive their requests until ctx ends, then ends
-// them, and closes all connections to engines. No request may come any more.
+// Close waits for legs until ctx ends, then ends those that are left, whose requests
+// are told, and closes all connections to engines. No request may come any more.
 func (s *Server) Close(ctx context.Context) {
-	done := make(chan struct{})
-	go func() { s.legs.Wait(); close(done) }()
 	select {
-	case <-done:
+	case <-s.legs.ended():
 	case <-ctx.Done():
 	}
 	s.end(errShutdown)
-	<-done
+	<-s.legs.ended()
 	s.transport.CloseIdleConnections()
 }
