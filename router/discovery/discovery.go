@@ -8,6 +8,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"reflect"
+	"strings"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -113,10 +116,15 @@ func Watch(ctx context.Context, pods cache.ListerWatcher, source *router.Source,
 		return nil
 	}
 	told := map[string]string{}
-	for {
+	var known []router.Instance
+	for first := true; ; first = false {
 		instances, problems := Instances(list(informer.GetStore()))
 		tell(log, told, problems)
-		source.Publish(instances)
+		// What others write into pods changes nothing here: the pairs stay as they are.
+		if first || !reflect.DeepEqual(instances, known) {
+			source.Publish(instances)
+			known = instances
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -159,7 +167,7 @@ func strip(o any) (any, error) {
 	}
 	out := &corev1.Pod{}
 	out.Name, out.Namespace, out.UID, out.ResourceVersion = pod.Name, pod.Namespace, pod.UID, pod.ResourceVersion
-	out.Labels, out.Annotations, out.DeletionTimestamp = pod.Labels, pod.Annotations, pod.DeletionTimestamp
+	out.Labels, out.Annotations, out.DeletionTimestamp = ours(pod.Labels), ours(pod.Annotations), pod.DeletionTimestamp
 	out.Spec.NodeName = pod.Spec.NodeName
 	out.Status.Phase, out.Status.PodIP, out.Status.PodIPs = pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs
 	for _, c := range pod.Status.Conditions {
@@ -168,4 +176,11 @@ func strip(o any) (any, error) {
 		}
 	}
 	return out, nil
+}
+
+// ours keeps the labels or annotations that PDPool has written.
+func ours(all map[string]string) map[string]string {
+	out := maps.Clone(all)
+	maps.DeleteFunc(out, func(key, _ string) bool { return !strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/") })
+	return out
 }

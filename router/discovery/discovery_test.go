@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -341,5 +342,35 @@ func TestBadConfiguration(t *testing.T) {
 	}
 	if _, err := Pods(&rest.Config{}, "ns", "a pool"); err == nil || !strings.Contains(err.Error(), `"a pool"`) {
 		t.Errorf("a bad name: %v", err)
+	}
+}
+
+// TestWhatOthersWriteIsNotKept: it takes no memory, and makes no pair anew.
+func TestWhatOthersWriteIsNotKept(t *testing.T) {
+	plain, noisy := enginePod(kvlayout.Decode, 0, 0, 0, 1), enginePod(kvlayout.Decode, 0, 0, 0, 1)
+	noisy.Annotations["example.org/status"] = strings.Repeat("x", 1<<20)
+	noisy.Labels["example.org/team"] = "a"
+	var seen [][]router.Instance
+	for _, pod := range []*corev1.Pod{plain, noisy} {
+		stripped, err := strip(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := stripped.(*corev1.Pod)
+		for _, words := range []map[string]string{kept.Labels, kept.Annotations} {
+			for key := range words {
+				if strings.HasPrefix(key, "example.org/") {
+					t.Errorf("%s is kept", key)
+				}
+			}
+		}
+		instances, problems := Instances([]*corev1.Pod{kept})
+		if len(problems) > 0 {
+			t.Error(problems)
+		}
+		seen = append(seen, instances)
+	}
+	if !reflect.DeepEqual(seen[0], seen[1]) {
+		t.Errorf("%+v and %+v", seen[0], seen[1])
 	}
 }
