@@ -156,7 +156,7 @@ func (l *loop) shaken(ctx context.Context, at session.Peer, m *moriio.Metadata, 
 
 // fetchMetadata asks the handshake port of a peer.
 func (l *loop) fetchMetadata(ctx context.Context, at session.Peer) (*moriio.Metadata, error) {
-	d, err := zmtp.Dial(ctx, endpoint(at.Host, at.Handshake), zmtp.Options{MaxFrame: moriio.MaxMessage})
+	d, err := zmtp.Dial(ctx, endpoint(at.Host, at.Handshake), zmtp.Options{MaxFrame: moriio.MaxMessage, Inbox: 1})
 	if err != nil {
 		return nil, err
 	}

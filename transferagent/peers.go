@@ -209,7 +209,7 @@ func (l *loop) dialNotify(ctx context.Context, at session.Peer) (*zmtp.Dealer, e
 	defer stop()
 	var d *zmtp.Dealer
 	err := l.persist(ctx, func() (err error) {
-		d, err = zmtp.Dial(ctx, endpoint(at.Host, at.Notify), zmtp.Options{MaxFrame: maxAnswer})
+		d, err = zmtp.Dial(ctx, endpoint(at.Host, at.Notify), zmtp.Options{MaxFrame: maxAnswer, Inbox: 1})
 		return err
 	})
 	if err != nil || !l.keys.current().Set() {

@@ -140,3 +140,32 @@ func TestNoTransferWaitsForAnothersPeer(t *testing.T) {
 	n.Thaw("p1", "d1")
 	blocked.finish(t, r)
 }
+
+// Peers that take connections and say nothing delay nobody but those who ask for them.
+func TestSilentPeersDelayNoOthers(t *testing.T) {
+	p := startPair(t, "tcp", latent, plain, dealt)
+	silent, err := net.Listen("tcp", endpoint(p.decode.pod.ip, freePort(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	port := silent.Addr().(*net.TCPAddr).Port
+	const asked = 8
+	for i := range asked {
+		r := p.prompt(fmt.Sprintf("tx-silent-%d", i), i, 40)
+		receive := p.receive(r)
+		receive.Peer.Handshake, receive.Peer.Notify = port, 1+i
+		send(t, p.decode.sched, kvproto.Expect{Transfer: r.id, Tokens: r.tokens, Hash: []byte("hash")}, receive)
+	}
+	for i := range 5 {
+		p.serves(t, fmt.Sprintf("tx-%d", i), i)
+	}
+	for i := range asked {
+		id := fmt.Sprintf("tx-silent-%d", i)
+		if v := p.decode.pod.transfer(id); v.State != session.Waiting {
+			t.Errorf("%s is %+v", id, v)
+		}
+		send(t, p.decode.sched, kvproto.Abort{Transfer: id})
+		expect(t, p.decode.sched, kvproto.Quiet{Transfer: id})
+	}
+}

@@ -11,9 +11,6 @@ import (
 // keepAlive lets the system find out that a peer's machine is gone.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// inbox is how many received messages wait for Receive before the peer has to.
-const inbox = 8
-
 // Dealer is one connection to a ROUTER socket. Its methods may be called from
 // several goroutines.
 type Dealer struct {
@@ -40,7 +37,8 @@ func Dial(ctx context.Context, addr string, o Options) (*Dealer, error) {
 
 // dealerOn makes a Dealer of a fresh connection, which it closes when it fails.
 func dealerOn(ctx context.Context, nc net.Conn, o Options) (*Dealer, error) {
-	d := &Dealer{conn: newConn(nc, o.withDefaults()), in: make(chan [][]byte, inbox)}
+	o = o.withDefaults()
+	d := &Dealer{conn: newConn(nc, o), in: make(chan [][]byte, o.Inbox)}
 	if err := d.conn.handshake(ctx, dealer, router, false); err != nil {
 		d.conn.close(err)
 		return nil, err

@@ -88,6 +88,7 @@ type Options struct {
 	Trial *Trial
 
 	Queue int // messages that wait to be written to one peer; 64
+	Inbox int // of a Dealer: messages that wait for Receive before the peer has to; 8
 
 	// Count, when set, is called with the reason of every connection that ends or
 	// is turned away. It is called from several goroutines and must not block.
@@ -105,6 +106,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.Message, 30*time.Second)
 	setDefault(&o.Write, 10*time.Second)
 	setDefault(&o.Queue, 64)
+	setDefault(&o.Inbox, 8)
 	if o.Trial != nil {
 		o.Trial = o.Trial.withDefaults()
 	}
