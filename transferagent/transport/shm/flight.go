@@ -13,27 +13,43 @@ import (
 	"github.com/pdpool/pdpool/transferagent/transport/memory"
 )
 
-// route starts a flight, or asks the peer for what it needs first.
-func (s *session) route(f *flight) {
-	q := question{f.entry.Batch.Target, f.entry.Batch.Flow.Transfer}
+// enter takes a flight in.
+func (s *session) enter(f *flight) {
+	transfer := f.entry.Batch.Flow.Transfer
 	s.mu.Lock()
 	if s.ending { // Flush finishes it
 		s.mu.Unlock()
 		return
 	}
-	l := s.leaves[q.transfer]
-	if l == nil {
-		l = &leave{}
-		s.leaves[q.transfer] = l
+	if s.leaves[transfer] == nil {
+		s.leaves[transfer] = &leave{}
 	}
-	l.flights++
-	if region := s.targets[q.target]; region != nil && l.given {
+	s.leaves[transfer].flights++
+	s.mu.Unlock()
+	s.route(f)
+}
+
+// route starts a flight that was taken in, or asks the peer for what it needs first.
+// Flights into memory that is mapped share one question: those to the readers of one
+// transfer begin together then, and read their source once.
+func (s *session) route(f *flight) {
+	q := question{f.entry.Batch.Target, f.entry.Batch.Flow.Transfer}
+	s.mu.Lock()
+	l, region := s.leaves[q.transfer], s.targets[q.target]
+	switch {
+	case region != nil && l.given:
 		s.mu.Unlock()
 		s.launch(f, region)
 		return
+	case region != nil && l.asks > 0:
+		l.joined = append(l.joined, f)
+		s.mu.Unlock()
+		return
 	}
 	first := len(s.asked[q]) == 0
-	s.asked[q] = append(s.asked[q], f)
+	if s.asked[q] = append(s.asked[q], f); first {
+		l.asks++
+	}
 	s.mu.Unlock()
 	if first {
 		s.send(message{kind: ask, memory: q.target, flow: transport.Flow{Transfer: q.transfer}})
@@ -162,9 +178,11 @@ func (s *session) answered(m message, file *os.File) error {
 	if err == nil {
 		s.targets[m.memory] = region
 	}
-	if m.status == statusOK {
-		s.leaves[q.transfer].given = true // it is there as long as flights wait
-	}
+	l := s.leaves[q.transfer] // it is there as long as flights wait
+	l.asks--
+	l.given = l.given || m.status == statusOK
+	joined := l.joined
+	l.joined = nil
 	s.mu.Unlock()
 	for _, f := range waiting {
 		if err != nil {
@@ -173,6 +191,9 @@ func (s *session) answered(m message, file *os.File) error {
 		} else {
 			s.launch(f, region)
 		}
+	}
+	for _, f := range joined { // if it was refused for the memory alone, they ask for theirs
+		s.route(f)
 	}
 	return nil
 }

@@ -135,58 +135,6 @@ func TestLeaseOfAnOldAnswer(t *testing.T) {
 	}
 }
 
-// leaves lists who may write what.
-func leaves(m *Mover) (transfers int) {
-	for _, in := range m.open.Incoming() {
-		in.mu.Lock()
-		transfers += len(in.leaves)
-		in.mu.Unlock()
-	}
-	return transfers
-}
-
-// TestLeaveIsGivenBack: however the batches of a transfer end, a later revocation
-// has nobody to wait for.
-func TestLeaveIsGivenBack(t *testing.T) {
-	dir := shortDir(t)
-	a, b := newMover(t, dir, "a", Options{}), newMover(t, dir, "b", Options{})
-	register(t, a, 1, 1000)
-	register(t, b, 2, 1000)
-	s, err := a.Dial(t.Context(), "", b.Address())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() }) //nolint:errcheck // nothing depends on it
-	for _, c := range []struct {
-		name   string
-		target transport.MemoryID
-		copies kvlayout.Copy
-		want   error
-	}{
-		{"fine", 2, kvlayout.Copy{Length: 1000, Count: 1}, nil},
-		{"empty", 2, kvlayout.Copy{}, nil},
-		{"outside", 2, kvlayout.Copy{Dst: 1, Length: 1000, Count: 1}, transport.ErrBounds},
-		{"unknown", 9, kvlayout.Copy{Length: 1000, Count: 1}, transport.ErrUnknownMemory},
-	} {
-		done := make(chan error, 20)
-		batch := transport.Batch{Flow: transport.Flow{Transfer: c.name}, Source: 1, Target: c.target, Copies: []kvlayout.Copy{c.copies}}
-		for range cap(done) {
-			if err := s.Post(t.Context(), batch, func(_ int64, err error) { done <- err }); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for range cap(done) {
-			if err := <-done; !errors.Is(err, c.want) {
-				t.Errorf("%s: %v, want %v", c.name, err, c.want)
-			}
-		}
-		transporttest.Await(t, "leave is given back", func() bool { return leaves(b) == 0 })
-	}
-	if got := len(s.(*session).leaves); got != 0 {
-		t.Errorf("the writer remembers %d", got)
-	}
-}
-
 // asks has a writer that speaks by hand ask for leave to write memory 1.
 func asks(t *testing.T, conn *net.UnixConn, transfer string) {
 	t.Helper()

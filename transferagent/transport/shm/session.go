@@ -47,7 +47,9 @@ type debt struct {
 // the peer knows whom a revocation has to wait for.
 type leave struct {
 	given   bool
-	flights int // neither failed nor recorded
+	flights int       // neither failed nor recorded
+	asks    int       // questions about it that wait for an answer
+	joined  []*flight // into mapped memory, which wait for any of these
 }
 
 // question is what an ask is about.
@@ -90,7 +92,7 @@ func (s *session) Post(ctx context.Context, b transport.Batch, done func(int64, 
 	if err != nil {
 		return err
 	}
-	s.route(&flight{session: s, entry: e, source: source})
+	s.enter(&flight{session: s, entry: e, source: source})
 	return nil
 }
 

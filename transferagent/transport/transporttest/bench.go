@@ -2,7 +2,6 @@ package transporttest
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -334,9 +333,9 @@ func (r *rig) mover(b *testing.B, movers func(b *testing.B) (x, y transport.Move
 		var wg sync.WaitGroup
 		for i, copies := range r.p.targets {
 			wg.Add(1)
-			batch := transport.Batch{
-				Flow: flow(fmt.Sprint("bench ", i)), Source: 0, Target: transport.MemoryID(i + 1), Copies: copies,
-			}
+			to := flow("bench")
+			to.Reader.TP = i
+			batch := transport.Batch{Flow: to, Source: 0, Target: transport.MemoryID(i + 1), Copies: copies}
 			err := s.Post(context.Background(), batch, func(_ int64, err error) {
 				if err != nil {
 					b.Error(err)
