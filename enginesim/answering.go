@@ -20,6 +20,8 @@ type answering struct {
 	model   string
 	created int64
 
+	mishap  *mishap         // that strikes while it answers
+	gone    <-chan struct{} // closed when the client is
 	cut     cutter
 	text    strings.Builder
 	tokens  int
@@ -27,8 +29,22 @@ type answering struct {
 	started bool   // the response has begun
 }
 
+// run generates the answer, unless it is to fail before it begins.
+func (a *answering) run(r *http.Request) (blocks []int32, err error) {
+	if a.mishap, err = a.in.mishaps.next(r); err != nil {
+		return nil, err
+	}
+	if err := a.mishap.strike(a.gone, 0); err != nil {
+		return nil, err
+	}
+	return a.group.generate(r.Context(), a.request)
+}
+
 // emit takes a token.
 func (a *answering) emit(token uint32) (bool, error) {
+	if err := a.mishap.strike(a.gone, a.tokens); err != nil {
+		return false, err
+	}
 	out, stopped := a.cut.add(piece(token, a.tokens == 0))
 	a.tokens++
 	last := stopped || a.tokens == a.request.count

@@ -1,11 +1,13 @@
 package enginesim
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 )
 
@@ -24,15 +26,23 @@ type blocks struct {
 	// pattern is what each block was last poisoned with. It belongs to whoever
 	// holds the block.
 	pattern []uint64
+	holders map[int32]holder // of blocks that are not free
+}
+
+// holder is whom blocks belong to.
+type holder struct {
+	request  string
+	transfer string // empty for none
 }
 
 type waiter struct {
 	count int
+	who   holder
 	ready chan []int32 // one send, of count blocks
 }
 
 func newBlocks(total, limit int, random *rand.Rand) *blocks {
-	b := &blocks{random: random, waiting: list.New(), limit: limit, total: total, pattern: make([]uint64, total)}
+	b := &blocks{random: random, waiting: list.New(), limit: limit, total: total, pattern: make([]uint64, total), holders: map[int32]holder{}}
 	for i := range total {
 		b.free = append(b.free, int32(i))
 	}
@@ -41,8 +51,8 @@ func newBlocks(total, limit int, random *rand.Rand) *blocks {
 
 // take waits for count blocks. They are at random, the ones freed last more often
 // than others, so that a write that comes too late meets a new owner.
-func (b *blocks) take(ctx context.Context, count int) ([]int32, error) {
-	w := &waiter{count: count, ready: make(chan []int32, 1)}
+func (b *blocks) take(ctx context.Context, count int, who holder) ([]int32, error) {
+	w := &waiter{count: count, who: who, ready: make(chan []int32, 1)}
 	place, err := b.queue(w)
 	if err != nil {
 		return nil, err
@@ -56,7 +66,7 @@ func (b *blocks) take(ctx context.Context, count int) ([]int32, error) {
 	defer b.mu.Unlock()
 	select {
 	case ids := <-w.ready: // served meanwhile
-		b.free = append(b.free, ids...)
+		b.release(ids)
 	default:
 		b.waiting.Remove(place)
 	}
@@ -83,8 +93,15 @@ func (b *blocks) queue(w *waiter) (*list.Element, error) {
 func (b *blocks) put(ids []int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.free = append(b.free, ids...)
+	b.release(ids)
 	b.serve()
+}
+
+func (b *blocks) release(ids []int32) {
+	b.free = append(b.free, ids...)
+	for _, id := range ids {
+		delete(b.holders, id)
+	}
 }
 
 // serve gives blocks to whoever waits longest, and stops at the first for whom
@@ -99,6 +116,7 @@ func (b *blocks) serve() {
 		ids := make([]int32, w.count)
 		for i := range ids {
 			ids[i] = b.pick()
+			b.holders[ids[i]] = w.who
 		}
 		w.ready <- ids
 	}
@@ -118,6 +136,25 @@ func (b *blocks) newPattern() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.random.Uint64()
+}
+
+// held lists the blocks that are not free by whom they belong to, in order.
+func (b *blocks) held() []HeldBlocks {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	byHolder := map[holder][]int32{}
+	for id, who := range b.holders {
+		byHolder[who] = append(byHolder[who], id)
+	}
+	out := make([]HeldBlocks, 0, len(byHolder))
+	for who, ids := range byHolder {
+		slices.Sort(ids)
+		out = append(out, HeldBlocks{Transfer: who.transfer, Request: who.request, Blocks: ids})
+	}
+	slices.SortFunc(out, func(a, b HeldBlocks) int {
+		return cmp.Or(cmp.Compare(a.Transfer, b.Transfer), cmp.Compare(a.Request, b.Request))
+	})
+	return out
 }
 
 // counts tells free blocks and waiting requests.

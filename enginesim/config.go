@@ -36,6 +36,7 @@ type Config struct {
 	Ignored []string
 
 	faults faults
+	mishap *mishap
 }
 
 // UsageError is a command line that can't be read, as opposed to one that asks
@@ -61,7 +62,7 @@ var simulated = map[string]bool{
 	"block-size": true, "kv-cache-dtype": true, "kv-cache-memory-bytes": true, "num-gpu-blocks-override": true,
 	"kv-transfer-config": true, "sim-geometry": true, "sim-kv-layout": true, "sim-fault": true,
 	"sim-prefill-ms-per-layer": true, "sim-ms-per-token": true, "sim-max-queue": true,
-	"sim-agent-silence-ms": true,
+	"sim-agent-silence-ms": true, "sim-fail": true,
 }
 
 // refused are flags of vLLM that would change what a client sees, with the reason.
@@ -299,6 +300,9 @@ func milliseconds(flags engine.Flags, name string) (time.Duration, error) {
 func (c *Config) readFaults(flags engine.Flags) error {
 	specs := flags.All("sim-fault")
 	var err error
+	if c.mishap, err = parseMishap(flags.Value("sim-fail")); err != nil {
+		return usagef("--sim-fail: %v", err)
+	}
 	if c.faults, err = parseFaults(specs); err != nil {
 		return err
 	}

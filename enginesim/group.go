@@ -25,6 +25,7 @@ type group struct {
 	// first says of each rank that no rank before it holds the same rows.
 	first []bool
 
+	notices    sparse          // of what the agent refuses
 	patience   time.Duration   // with an agent that says nothing of a transfer
 	stop       <-chan struct{} // closed when the instance ends
 	background sync.WaitGroup  // what waits for the agent after a request's answer
@@ -103,8 +104,8 @@ func (e *lateWriteError) Error() string {
 
 // take waits for count blocks and checks that nobody has written into them since
 // they were freed; then it poisons them again.
-func (g *group) take(ctx context.Context, count int) ([]int32, error) {
-	ids, err := g.blocks.take(ctx, count)
+func (g *group) take(ctx context.Context, count int, who holder) ([]int32, error) {
+	ids, err := g.blocks.take(ctx, count, who)
 	if err != nil {
 		return nil, err
 	}

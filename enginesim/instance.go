@@ -58,6 +58,7 @@ type Instance struct {
 	server   *http.Server
 	stop     chan struct{}
 	handlers sync.WaitGroup
+	mishaps  mishaps
 }
 
 const (
@@ -85,6 +86,7 @@ func New(ctx context.Context, cfg Config, o Options) (*Instance, error) {
 		return nil, fmt.Errorf("port %d: %w", cfg.Port, err)
 	}
 	in := &Instance{cfg: cfg, log: o.Log, crash: o.Crash, listener: listener, stop: make(chan struct{})}
+	in.mishaps.set(cfg.mishap)
 	for dp := range cfg.Layout.DPLocal {
 		g, err := newGroup(&in.cfg, dp, rand.New(rand.NewPCG(o.Seed, uint64(dp))), o.Log)
 		if err != nil {
@@ -140,10 +142,10 @@ func (in *Instance) Run(ctx context.Context) error {
 	end()
 	in.handlers.Wait()
 	close(in.stop)
+	links.Wait() // which begin things in the background
 	for _, g := range in.groups {
 		g.background.Wait()
 	}
-	links.Wait()
 	return errors.Join(err, in.release())
 }
 
@@ -156,17 +158,4 @@ func (in *Instance) shutdown(ctx context.Context) error {
 		return in.server.Close()
 	}
 	return err
-}
-
-// ready is nil when every group can serve.
-func (in *Instance) ready() error {
-	for _, g := range in.groups {
-		if g.link == nil {
-			continue
-		}
-		if _, err := g.link.current(); err != nil {
-			return err
-		}
-	}
-	return nil
 }

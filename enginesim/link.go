@@ -73,25 +73,38 @@ func (g *group) handOver(l *link, w *kvclient.Client, r *rank) error {
 		return fmt.Errorf("hand the memory over: %w", err)
 	}
 	for _, region := range r.regions() {
-		if err := l.send(w, region); err != nil {
+		if err := l.insist(w, region); err != nil {
 			return fmt.Errorf("register layer %d: %w", region.Layer, err)
 		}
 	}
-	return l.send(w, kvproto.Ready{})
+	return l.insist(w, kvproto.Ready{})
 }
 
-// send queues a message. The agent reads fast; one that lets a queue stay full is
-// given up. An error other than that m breaks a limit ends the link. What a killed
-// worker says is lost.
+// send queues a message of a transfer, which has failed when there is no room: no
+// forward pass waits for an agent that does not read.
 func (l *link) send(c *kvclient.Client, m kvproto.Message) error {
+	return l.say(c, m, c.Send)
+}
+
+// insist queues a message that has to be said, and waits for room. The agent reads
+// fast; one that lets a queue stay full is given up.
+func (l *link) insist(c *kvclient.Client, m kvproto.Message) error {
+	return l.say(c, m, func(m kvproto.Message) error { return l.queue(c, m) })
+}
+
+// say ends the link by an error other than that m breaks a limit or finds no room.
+// What a killed worker says is lost.
+func (l *link) say(c *kvclient.Client, m kvproto.Message, queue func(kvproto.Message) error) error {
 	select {
 	case <-l.gone:
 		return l.lost // what is left of it closes by and by, and must not be used meanwhile
 	default:
 	}
-	err := l.queue(c, m)
+	err := queue(m)
 	var limit *kvproto.Error
 	switch {
+	case errors.Is(err, kvclient.ErrFull):
+		return &TransferError{"agent-slow", "the agent does not read what it is told of the transfer"}
 	case err == nil || errors.As(err, &limit):
 		return err
 	case l.isDead(c):
@@ -114,7 +127,7 @@ func (l *link) queue(c *kvclient.Client, m kvproto.Message) error {
 		case <-room.C:
 		case <-l.gone:
 		case <-deadline.C:
-			return fmt.Errorf("%s: %w for %s", m.Type(), err, sendWithin)
+			return fmt.Errorf("%s: the agent has read nothing for %s", m.Type(), sendWithin)
 		}
 		room.Stop()
 	}
@@ -244,7 +257,9 @@ func (l *link) isDead(c *kvclient.Client) bool {
 // itself ends the link, what it says of a transfer that transfer.
 func (l *link) refused(g *group, r kvproto.Refused, tp int) {
 	g.tally.refused.Add(1)
-	g.log.Error("the agent refuses a message", "dp", g.dp, "rule", r.Rule, "text", r.Text)
+	if omitted, ok := g.notices.admit(time.Now()); ok {
+		g.log.Error("the agent refuses a message", "dp", g.dp, "rule", r.Rule, "text", r.Text, "omitted", omitted)
+	}
 	if r.Rule == "kv-memory" || r.Rule == "kv-regions" {
 		l.drop(&kvclient.RefusedError{Rule: r.Rule, Text: r.Text})
 		return

@@ -161,11 +161,11 @@ func (r *rank) locateAgain(t *testing.T, layer int, id int32, head, at int) {
 func TestBlocksComeInTurn(t *testing.T) {
 	b := newBlocks(4, 2, rand.New(rand.NewPCG(1, 1)))
 	for _, n := range []int{math.MinInt, -1, 0, 5} {
-		if ids, err := b.take(t.Context(), n); err == nil {
+		if ids, err := b.take(t.Context(), n, holder{}); err == nil {
 			t.Errorf("%d blocks were asked for, %v given", n, ids)
 		}
 	}
-	all, err := b.take(t.Context(), 4)
+	all, err := b.take(t.Context(), 4, holder{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestBlocksComeInTurn(t *testing.T) {
 	large := make(chan []int32)
 	small := make(chan []int32)
 	wait := func(count int, got chan []int32) {
-		ids, err := b.take(t.Context(), count)
+		ids, err := b.take(t.Context(), count, holder{})
 		if err != nil {
 			t.Error(err)
 		}
@@ -186,7 +186,7 @@ func TestBlocksComeInTurn(t *testing.T) {
 	until(t, func() bool { _, n := b.counts(); return n == 1 })
 	go wait(1, small)
 	until(t, func() bool { _, n := b.counts(); return n == 2 })
-	if _, err := b.take(t.Context(), 1); err == nil {
+	if _, err := b.take(t.Context(), 1, holder{}); err == nil {
 		t.Error("a third request may wait")
 	}
 	b.put(all[:1]) // enough for the small one, which has to wait for the large one

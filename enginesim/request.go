@@ -61,7 +61,7 @@ func (g *group) room(r *request) int {
 
 // whole prefills and decodes in one.
 func (g *group) whole(ctx context.Context, r *request) ([]int32, error) {
-	ids, err := g.take(ctx, g.room(r))
+	ids, err := g.take(ctx, g.room(r), holder{request: r.id})
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (g *group) admit(ctx context.Context, t *transfer, r *request) ([]int32, er
 	if err := t.send(kvproto.Expect{Transfer: t.id, Tokens: len(r.tokens), Hash: promptHash(r.tokens)}); err != nil {
 		return nil, err
 	}
-	return g.take(ctx, g.room(r))
+	return g.take(ctx, g.room(r), holder{request: r.id, transfer: t.id})
 }
 
 // promptHash is what both sides of a transfer compare.

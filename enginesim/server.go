@@ -20,8 +20,10 @@ const (
 	chunkWithin = 30 * time.Second // for a client to take a chunk
 )
 
-// routes are the endpoints of vLLM's server that a pool needs, and /sim/state;
-// POST /sim/kill ends the process at once, as a crash does.
+// routes are the endpoints of vLLM's server that a pool needs, and those of trials:
+// /sim/state tells which blocks are held; POST /sim/fail?as=WORDS has requests fail in
+// the words of --sim-fail from now on, as=off ends that; POST /sim/kill ends the
+// process at once, as a crash does.
 func (in *Instance) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", in.health)
@@ -30,6 +32,7 @@ func (in *Instance) routes() http.Handler {
 	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) { in.complete(w, r, true) })
 	mux.HandleFunc("POST /tokenize", in.tokenize)
 	mux.HandleFunc("GET /metrics", in.metrics)
+	mux.HandleFunc("POST /sim/fail", in.failOn)
 	mux.HandleFunc("GET /sim/state", func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, in.State()) })
 	if in.crash != nil {
 		mux.HandleFunc("POST /sim/kill", func(http.ResponseWriter, *http.Request) { in.crash() })
@@ -41,12 +44,22 @@ func (in *Instance) routes() http.Handler {
 	})
 }
 
+// health says that the engine lives, also while it has no agent: an engine that was
+// ended for that would lose its memory and its model for nothing. Whether transfers
+// can be served is the agent's to say, and requests are answered 503 until then.
 func (in *Instance) health(w http.ResponseWriter, _ *http.Request) {
-	if err := in.ready(); err != nil {
-		fail(w, err)
+	w.WriteHeader(http.StatusOK)
+}
+
+// failOn sets how requests fail on purpose.
+func (in *Instance) failOn(w http.ResponseWriter, r *http.Request) {
+	m, err := parseMishap(r.URL.Query().Get("as"))
+	if err != nil {
+		fail(w, badRequest("as=%v", err))
 		return
 	}
-	w.WriteHeader(http.StatusOK)
+	in.mishaps.set(m)
+	w.WriteHeader(http.StatusNoContent)
 }
 
 func (in *Instance) listModels(w http.ResponseWriter, _ *http.Request) {
@@ -129,8 +142,11 @@ func (in *Instance) complete(w http.ResponseWriter, r *http.Request, chat bool) 
 		fail(w, err)
 		return
 	}
-	q.emit = a.emit
-	blocks, err := g.generate(r.Context(), q)
+	q.emit, a.gone = a.emit, r.Context().Done()
+	blocks, err := a.run(r)
+	if errors.Is(err, errCut) {
+		panic(http.ErrAbortHandler) // the server ends the connection, and logs nothing
+	}
 	if err != nil {
 		if r.Context().Err() == nil || !errors.Is(err, context.Canceled) {
 			in.log.Warn("request failed", "id", q.id, "error", reason(err))

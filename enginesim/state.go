@@ -28,6 +28,16 @@ type GroupState struct {
 	Answered     int64  `json:"answered"`
 	Failed       int64  `json:"failed"`
 	Refused      int64  `json:"refused"` // messages, by the agent
+	// Held are the blocks that are not free, those of ended requests too while a copy
+	// may touch them.
+	Held []HeldBlocks `json:"held,omitempty"`
+}
+
+// HeldBlocks are the blocks of one request.
+type HeldBlocks struct {
+	Transfer string  `json:"transfer,omitempty"` // none for a request that is not split
+	Request  string  `json:"request"`
+	Blocks   []int32 `json:"blocks"`
 }
 
 // State is a view of the instance at work.
@@ -54,6 +64,7 @@ func (g *group) state() GroupState {
 		Registered: true,
 	}
 	s.FreeBlocks, s.Waiting = g.blocks.counts()
+	s.Held = g.blocks.held()
 	if g.link != nil {
 		if _, err := g.link.current(); err != nil {
 			s.Registered, s.Reason = false, reason(err)

@@ -159,7 +159,7 @@ func (g *group) abort(t *transfer) {
 		return
 	default:
 	}
-	if err := t.send(kvproto.Abort{Transfer: t.id}); err != nil {
+	if err := t.link.insist(t.link.scheduler, kvproto.Abort{Transfer: t.id}); err != nil {
 		t.link.drop(fmt.Errorf("abort of %s: %w", t.id, err))
 	}
 }

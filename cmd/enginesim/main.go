@@ -36,6 +36,16 @@ Flags of its own:
                                   flip:rank=,layer=,row=  kill-writer:rank=,layer=
                                   delay-writer:rank=,ms= (all its layers, once)
                                   decode: first-writer-ends
+  --sim-fail AS[:KEY=N,...]       how requests fail on purpose: a status such as 500 or 503, hang, cut (the
+                                  connection), off; times=N of them (default all); after=N tokens (hang, cut)
+
+Endpoints of its own:
+  GET  /sim/state                 blocks held and by which transfer, registration, counts
+  POST /sim/fail?as=AS            as --sim-fail, from now on; a request's header X-Sim-Fail: AS is for it alone
+  POST /sim/kill                  the process ends at once, as in a crash
+
+GET /health says that the engine lives. Whether it is registered at its agent is told by the agent's /readyz and by
+/sim/state; without an agent, requests are answered 503.
 `
 
 func main() {

@@ -242,7 +242,6 @@ func (s *sim) step(a *agent, ev session.Event) error {
 			s.violation("%s dials %s twice at once", a.shape.host, p)
 		}
 	}
-	a.dials = append(a.dials, r.Dials...)
 	for _, o := range r.Copies {
 		s.logf("%s > copy %s", a.shape.host, orderText(o))
 		if slices.Contains(a.dials, o.Peer) {
@@ -250,6 +249,7 @@ func (s *sim) step(a *agent, ev session.Event) error {
 		}
 		a.orders = append(a.orders, s.newMoving(a, o))
 	}
+	a.dials = append(a.dials, r.Dials...)
 	for _, id := range r.Revokes {
 		s.logf("%s > revoke %s", a.shape.host, id)
 		a.revokes = append(a.revokes, id)
