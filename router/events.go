@@ -44,6 +44,17 @@ func (e *events) pass(b []byte) []byte {
 	return e.look(b[:n])
 }
 
+// end returns what was held when the stream has come to its end: some engines leave out
+// the blank line after their last event.
+func (e *events) end() []byte {
+	if e == nil || len(e.held) == 0 {
+		return nil
+	}
+	held := e.held
+	e.held = nil
+	return e.look(held)
+}
+
 // look notes what whole events say, and masks errors.
 func (e *events) look(b []byte) []byte {
 	e.done = bytes.HasSuffix(bytes.TrimRight(b, "\r\n"), doneData)

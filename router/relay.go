@@ -42,7 +42,7 @@ func (a *attempt) relay(o *opened) string {
 	o.first = through.pass(o.first)
 	switch {
 	case o.whole:
-		o.first = append(o.first, through.rest()...)
+		o.first = append(o.first, through.rest(true)...)
 		a.w.Header().Set("Content-Length", strconv.Itoa(len(o.first)))
 	case o.answer.ContentLength >= 0 && through == (passing{}):
 		a.w.Header().Set("Content-Length", strconv.FormatInt(o.answer.ContentLength, 10))
@@ -79,8 +79,14 @@ func (a *attempt) passing() passing {
 // pass returns what can be sent on of all that came.
 func (p passing) pass(b []byte) []byte { return p.names.pass(p.events.pass(b)) }
 
-// rest is what was held when nothing more came. Of a stream it is no whole event.
-func (p passing) rest() []byte { return p.names.rest() }
+// rest is what was held when nothing more came. An event that breaks off is not sent.
+func (p passing) rest(whole bool) []byte {
+	var last []byte
+	if whole {
+		last = p.names.pass(p.events.end())
+	}
+	return append(last, p.names.rest()...)
+}
 
 // pass copies the stream until its end.
 func (a *attempt) pass(o *opened, through passing) *failure {
@@ -111,16 +117,18 @@ func (a *attempt) pass(o *opened, through passing) *failure {
 				return gone()
 			}
 		}
-		if err != nil && out.write(through.rest()) != nil {
+		if err == nil {
+			continue
+		}
+		whole := errors.Is(err, io.EOF)
+		if out.write(through.rest(whole)) != nil {
 			return gone()
 		}
-		switch {
-		case errors.Is(err, io.EOF):
+		a.request.cutEvent = out.inEvent()
+		if whole {
 			return a.ended(through.events)
-		case err != nil:
-			a.request.cutEvent = out.inEvent()
-			return a.broken(err)
 		}
+		return a.broken(err)
 	}
 }
 
@@ -134,7 +142,6 @@ func (a *attempt) ended(e *events) *failure {
 		f.code, f.outcome, f.text, f.sent = codeFailed, outcomeFailed, "the engine tells an error in the stream", true
 	default:
 		a.suspect(a.decode.slot, codeLost, holdFailed)
-		a.request.cutEvent = e.part
 	}
 	return f
 }

@@ -341,6 +341,11 @@ func TestStreamThatEndsWithoutItsEnd(t *testing.T) {
 	if !strings.HasPrefix(a.body, lines(1)+`data: {"error":{"message":"decode leg failed: leg-lost: `) || strings.Contains(a.body, "[DONE]") {
 		t.Errorf("%q", a.body)
 	}
+	// An end without its blank line is one.
+	r.decode.does(func(w http.ResponseWriter, _ *http.Request) { stream(w)(lines(1) + "data: [DONE]\n") })
+	if a := r.post(t, completions, streamed); a.body != lines(1)+"data: [DONE]\n" {
+		t.Errorf("%q", a.body)
+	}
 }
 
 func TestTokenizeAsksAnotherPrefill(t *testing.T) {
