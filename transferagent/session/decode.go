@@ -11,15 +11,16 @@ import (
 // Decode is the machine of a decode pod: it tells prefill where it wants a prompt
 // and waits until every writer of every own rank has ended.
 type Decode struct {
-	machine
-	transfers map[string]*decodeTransfer
+	table[*decodeTransfer]
 }
 
 var _ Machine = (*Decode)(nil)
 
 // NewDecode returns the machine of a decode pod. It knows no engine until EngineReady.
 func NewDecode(cfg Config) *Decode {
-	return &Decode{machine: newMachine(cfg, kvlayout.Decode), transfers: map[string]*decodeTransfer{}}
+	d := &Decode{}
+	d.table = newTable(newMachine(cfg, kvlayout.Decode), d)
+	return d
 }
 
 // Step takes one event; see Machine.
@@ -99,15 +100,3 @@ func (d *Decode) Transfer(id string) (Transfer, bool) {
 	}
 	return Transfer{}, false
 }
-
-// Transfers lists the live ones, the oldest first.
-func (d *Decode) Transfers() []Transfer {
-	views := make([]Transfer, 0, len(d.transfers))
-	for _, t := range byAge(d.transfers) {
-		views = append(views, t.view(d.cfg.Self.DPStart))
-	}
-	return views
-}
-
-// Live is the number of live transfers.
-func (d *Decode) Live() int { return len(d.transfers) }

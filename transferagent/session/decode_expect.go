@@ -8,7 +8,7 @@ import (
 
 // expect takes the announcement of a transfer at admission.
 func (d *Decode) expect(now time.Time, c Conn, m kvproto.Expect) error {
-	if err := d.checkMessage(c, m, m.Transfer); err != nil {
+	if err := d.checkMessage(c, kvproto.Scheduler, m, m.Transfer); err != nil {
 		return err
 	}
 	if m.Tokens < 0 {
@@ -28,25 +28,4 @@ func (d *Decode) expect(now time.Time, c Conn, m kvproto.Expect) error {
 	t.expect = &m
 	d.advance(now, t)
 	return nil
-}
-
-// find returns the live transfer of a data parallel rank, or begins it.
-func (d *Decode) find(now time.Time, id string, dp int) (*decodeTransfer, error) {
-	t := d.transfers[id]
-	switch {
-	case t == nil && len(d.transfers) >= d.cfg.Limits.Transfers:
-		return nil, wrongf(OverLimit, "transfer %q is one more than the %d that may be live", id, d.cfg.Limits.Transfers)
-	case t == nil:
-		return d.begin(now, id, dp), nil
-	case t.dp != dp:
-		return nil, wrongf(WrongRank, "transfer %q belongs to dp %d, not to dp %d", id, t.dp, dp)
-	}
-	return t, nil
-}
-
-func (d *Decode) checkMessage(c Conn, m kvproto.Message, id string) error {
-	if err := d.checkSender(c, kvproto.Scheduler, m); err != nil {
-		return err
-	}
-	return checkID(id)
 }

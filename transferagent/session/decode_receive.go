@@ -11,7 +11,7 @@ import (
 // receive takes decode's blocks. It is answered by one Done or Failed, whatever
 // has happened before and whatever comes.
 func (d *Decode) receive(now time.Time, c Conn, m kvproto.Receive) error {
-	if err := d.checkMessage(c, m, m.Transfer); err != nil {
+	if err := d.checkMessage(c, kvproto.Scheduler, m, m.Transfer); err != nil {
 		return err
 	}
 	from := Peer{Host: m.Peer.Host, Handshake: m.Peer.Handshake, Notify: m.Peer.Notify}

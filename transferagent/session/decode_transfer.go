@@ -9,11 +9,7 @@ import (
 
 // decodeTransfer is a live transfer of a decode pod.
 type decodeTransfer struct {
-	id      string
-	seq     uint64
-	dp      int // local
-	started time.Time
-	expect  *kvproto.Expect
+	life
 	receive *kvproto.Receive
 	peer    Peer // once receive is known
 
@@ -23,16 +19,10 @@ type decodeTransfer struct {
 	sentAt  time.Time // of remote_blocks; zero before
 	flows   []*inflow // what is expected, by reader and writer
 
-	failure  *ending // why decode ends it itself
-	cause    *ending // what went wrong first, here or at a writer
-	aborted  bool
-	lost     map[Conn]struct{} // connections that have no part in it, being newer than theirs
-	released bool              // prefill was told
+	released bool // prefill was told
 	revoking bool
 	revoked  bool
 }
-
-func (t *decodeTransfer) number() uint64 { return t.seq }
 
 // inflow is what one writer has to do for one own rank.
 type inflow struct {
@@ -43,24 +33,9 @@ type inflow struct {
 }
 
 func (d *Decode) begin(now time.Time, id string, dp int) *decodeTransfer {
-	t := &decodeTransfer{id: id, seq: d.nextSeq(), dp: dp, started: now, lost: map[Conn]struct{}{}}
+	t := &decodeTransfer{life: d.newLife(now, id, dp)}
 	d.transfers[id] = t
 	return t
-}
-
-// fail keeps the first ending that decode itself decides on.
-func (t *decodeTransfer) fail(why *ending) {
-	if t.failure == nil {
-		t.failure = why
-	}
-	t.blame(why)
-}
-
-// blame keeps what went wrong first: that is what is reported.
-func (t *decodeTransfer) blame(why *ending) {
-	if t.cause == nil {
-		t.cause = why
-	}
 }
 
 func (t *decodeTransfer) view(dpStart int) Transfer {

@@ -1,9 +1,7 @@
 package session
 
 import (
-	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -46,11 +44,6 @@ func (m *machine) Ready() Ready {
 
 // Deadline is the earliest time at which a Tick is due.
 func (m *machine) Deadline() (time.Time, bool) { return m.alarms.next() }
-
-func (m *machine) nextSeq() uint64 {
-	m.seq++
-	return m.seq
-}
 
 // tp is the number of ranks of one data parallel rank here.
 func (m *machine) tp() int { return m.cfg.Self.Layout.Defaulted().TP }
@@ -108,6 +101,13 @@ func (m *machine) checkSender(c Conn, kind string, message kvproto.Message) erro
 		return wrongf(NoConnection, "the engine has no %s connection dp %d tp %d", c.Kind, c.DP, c.TP)
 	}
 	return nil
+}
+
+func (m *machine) checkMessage(c Conn, kind string, message kvproto.Message, id string) error {
+	if err := m.checkSender(c, kind, message); err != nil {
+		return err
+	}
+	return checkID(id)
 }
 
 func checkID(id string) error {
@@ -196,14 +196,6 @@ func lastWord(id string, failure *ending) kvproto.Message {
 		return kvproto.Done{Transfer: id}
 	}
 	return kvproto.Failed{Transfer: id, Rule: failure.rule, Text: failure.text}
-}
-
-// numbered is a live transfer; its number tells its age.
-type numbered interface{ number() uint64 }
-
-// byAge lists live transfers, the oldest first.
-func byAge[T numbered](transfers map[string]T) []T {
-	return slices.SortedFunc(maps.Values(transfers), func(a, b T) int { return cmp.Compare(a.number(), b.number()) })
 }
 
 // sameHash reports whether two prompt hashes agree; an empty one says nothing.

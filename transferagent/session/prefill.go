@@ -11,8 +11,7 @@ import (
 // Prefill is the machine of a prefill pod: its workers' layers are written to the
 // blocks that decode has named, as they are saved.
 type Prefill struct {
-	machine
-	transfers map[string]*prefillTransfer
+	table[*prefillTransfer]
 	early     map[string]*earlyAsk
 	waiting   int // blocks in early
 	orders    map[CopyID]order
@@ -23,12 +22,9 @@ var _ Machine = (*Prefill)(nil)
 
 // NewPrefill returns the machine of a prefill pod. It knows no engine until EngineReady.
 func NewPrefill(cfg Config) *Prefill {
-	return &Prefill{
-		machine:   newMachine(cfg, kvlayout.Prefill),
-		transfers: map[string]*prefillTransfer{},
-		early:     map[string]*earlyAsk{},
-		orders:    map[CopyID]order{},
-	}
+	p := &Prefill{early: map[string]*earlyAsk{}, orders: map[CopyID]order{}}
+	p.table = newTable(newMachine(cfg, kvlayout.Prefill), p)
+	return p
 }
 
 // Step takes one event; see Machine.
@@ -117,15 +113,3 @@ func (p *Prefill) Transfer(id string) (Transfer, bool) {
 	}
 	return Transfer{}, false
 }
-
-// Transfers lists the live ones, the oldest first.
-func (p *Prefill) Transfers() []Transfer {
-	views := make([]Transfer, 0, len(p.transfers))
-	for _, t := range byAge(p.transfers) {
-		views = append(views, t.view(p.cfg.Self.DPStart))
-	}
-	return views
-}
-
-// Live is the number of live transfers.
-func (p *Prefill) Live() int { return len(p.transfers) }

@@ -37,24 +37,3 @@ func (p *Prefill) expect(now time.Time, c Conn, m kvproto.Expect) error {
 	p.advance(now, t)
 	return nil
 }
-
-// find returns the live transfer of a data parallel rank, or begins it.
-func (p *Prefill) find(now time.Time, id string, dp int) (*prefillTransfer, error) {
-	t := p.transfers[id]
-	switch {
-	case t == nil && len(p.transfers) >= p.cfg.Limits.Transfers:
-		return nil, wrongf(OverLimit, "transfer %q is one more than the %d that may be live", id, p.cfg.Limits.Transfers)
-	case t == nil:
-		return p.begin(now, id, dp), nil
-	case t.dp != dp:
-		return nil, wrongf(WrongRank, "transfer %q belongs to dp %d, not to dp %d", id, t.dp, dp)
-	}
-	return t, nil
-}
-
-func (p *Prefill) checkMessage(c Conn, kind string, m kvproto.Message, id string) error {
-	if err := p.checkSender(c, kind, m); err != nil {
-		return err
-	}
-	return checkID(id)
-}

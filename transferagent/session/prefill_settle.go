@@ -4,21 +4,6 @@ import (
 	"time"
 )
 
-// fail keeps the first ending of a transfer.
-func (t *prefillTransfer) fail(why *ending) {
-	if t.failure == nil {
-		t.failure = why
-	}
-	t.blame(why)
-}
-
-// blame keeps what went wrong first: that is what is reported.
-func (t *prefillTransfer) blame(why *ending) {
-	if t.cause == nil {
-		t.cause = why
-	}
-}
-
 // advance does all that can be done for a transfer after any change. That it has
 // not failed is looked at before each step.
 func (p *Prefill) advance(now time.Time, t *prefillTransfer) {

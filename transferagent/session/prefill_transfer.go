@@ -11,11 +11,7 @@ import (
 // prefillTransfer is a live transfer of a prefill pod. It begins with the first
 // message of the own engine that names it.
 type prefillTransfer struct {
-	id      string
-	seq     uint64
-	dp      int // local
-	started time.Time
-	expect  *kvproto.Expect
+	life
 	hold    *kvproto.Hold
 	heldAt  time.Time
 	target  *target
@@ -29,17 +25,11 @@ type prefillTransfer struct {
 	planned bool      // the plans of the first layer could be made
 	decode  *metadata // of the peer, as of bound
 
-	failure   *ending // why the whole ends
-	cause     *ending // what went wrong first, in the whole or in a flow
-	aborted   bool
-	released  bool              // by decode
-	lost      map[Conn]struct{} // connections that have no part in it, being newer than theirs
-	inflight  int               // copy orders without an answer
+	released  bool // by decode
+	inflight  int  // copy orders without an answer
 	firstCopy time.Time
 	lastSave  time.Time // of any worker
 }
-
-func (t *prefillTransfer) number() uint64 { return t.seq }
 
 // target is where decode wants the transfer.
 type target struct {
@@ -80,7 +70,7 @@ type flow struct {
 }
 
 func (p *Prefill) begin(now time.Time, id string, dp int) *prefillTransfer {
-	t := &prefillTransfer{id: id, seq: p.nextSeq(), dp: dp, started: now, lost: map[Conn]struct{}{}}
+	t := &prefillTransfer{life: p.newLife(now, id, dp)}
 	for tp := range p.tp() {
 		w := &writer{tp: tp, done: map[int]struct{}{}}
 		m, ok := p.engine.worker(dp, tp)
