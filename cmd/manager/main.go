@@ -68,6 +68,9 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil || done {
 		return err
 	}
+	if err := limitMemory(os.Getenv(envMemoryLimit)); err != nil {
+		return err
+	}
 	ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(errOut, nil)))
 	config, err := ctrl.GetConfig()
 	if err != nil {

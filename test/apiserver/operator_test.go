@@ -247,28 +247,6 @@ func testConflict(t *testing.T, w world) {
 	}
 }
 
-// testIdle holds that a converged pool makes no writes while others annotate its pods.
-func testIdle(t *testing.T, w world) {
-	namespace := w.namespace(t)
-	w.ready(t, pool(namespace))
-	settled := w.settle(t, namespace)
-	for i := range 10 {
-		pods, err := w.pods(t.Context(), namespace)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range pods {
-			patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"somebody":"%d"}}}`, i))
-			if err := w.Patch(t.Context(), &p, patch); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if got := w.settle(t, namespace); got != settled {
-		t.Errorf("%d writes by the operator while nothing was to be done", got-settled)
-	}
-}
-
 // settle returns the operator's writes in a namespace once a second has gone by without one.
 func (w world) settle(t *testing.T, namespace string) int {
 	t.Helper()

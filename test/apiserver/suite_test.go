@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,6 +56,7 @@ type world struct {
 	writes *tally // by the operator
 	// manager may what the operator may.
 	manager client.Client
+	config  *rest.Config // the operator's
 }
 
 func TestOperator(t *testing.T) {
@@ -79,6 +81,9 @@ func TestOperator(t *testing.T) {
 			t.Run("secret", func(t *testing.T) { testSecret(t, w) })
 			t.Run("quota", func(t *testing.T) { testQuota(t, w) })
 			t.Run("pod security", func(t *testing.T) { testPodSecurity(t, w) })
+			t.Run("operator gone", func(t *testing.T) { testOperatorGone(t, w) })
+			t.Run("upgrade", func(t *testing.T) { testUpgrade(t, w) })
+			t.Run("fifty pools", func(t *testing.T) { testFiftyPools(t, w) })
 			t.Run("schema", func(t *testing.T) { testSchema(t, w) })
 		})
 	}
@@ -95,7 +100,7 @@ func start(t *testing.T, flags map[string]string) world {
 		Scheme:                scheme,
 		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "config", "crd", "bases")},
 		ErrorIfCRDPathMissing: true,
-		WebhookInstallOptions: envtest.WebhookInstallOptions{ValidatingWebhooks: []*admissionv1.ValidatingWebhookConfiguration{webhookConfiguration()}},
+		WebhookInstallOptions: envtest.WebhookInstallOptions{ValidatingWebhooks: []*admissionv1.ValidatingWebhookConfiguration{webhookConfiguration(t)}},
 	}
 	for flag, value := range flags {
 		environment.ControlPlane.GetAPIServer().Configure().Set(flag, value)
@@ -118,6 +123,7 @@ func start(t *testing.T, flags map[string]string) world {
 	if w.manager, err = client.New(manager, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
+	w.config = manager
 	mgr, err := ctrl.NewManager(manager, ctrl.Options{
 		Scheme:     scheme,
 		Cache:      controllers.CacheOptions(),
@@ -169,7 +175,6 @@ func asManager(t *testing.T, w world, admin *rest.Config) *rest.Config {
 // run starts controller and webhook, and ends them with the test.
 func run(t *testing.T, mgr ctrl.Manager, writes *tally) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
 	reconciler := &controllers.PDPoolReconciler{
 		Client:   counting(mgr.GetClient(), writes),
 		Live:     mgr.GetAPIReader(),
@@ -177,10 +182,17 @@ func run(t *testing.T, mgr ctrl.Manager, writes *tally) {
 		Defaults: pdpool.Defaults{AgentImage: "agent:test", RouterImage: "router:test", SimulatorImage: "sim:test", Ports: pdpool.DefaultPorts},
 		Now:      func() time.Time { return time.Now().Truncate(time.Second) },
 	}
-	if err := reconciler.SetupWithManager(ctx, mgr); err != nil {
+	if err := (webhook.Validator{}).SetupWithManager(mgr); err != nil {
 		t.Fatal(err)
 	}
-	if err := (webhook.Validator{}).SetupWithManager(mgr); err != nil {
+	startManager(t, mgr, reconciler)
+}
+
+// startManager runs a controller until the test ends.
+func startManager(t *testing.T, mgr ctrl.Manager, reconciler *controllers.PDPoolReconciler) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := reconciler.SetupWithManager(ctx, mgr); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -193,26 +205,28 @@ func run(t *testing.T, mgr ctrl.Manager, writes *tally) {
 	})
 }
 
-// webhookConfiguration is the chart's, as envtest wants it: it replaces the
-// service by its own address.
-func webhookConfiguration() *admissionv1.ValidatingWebhookConfiguration {
-	return &admissionv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "pdpool"},
-		Webhooks: []admissionv1.ValidatingWebhook{{
-			Name:                    "validate.pdpool.dev",
-			AdmissionReviewVersions: []string{"v1"},
-			SideEffects:             new(admissionv1.SideEffectClassNone),
-			FailurePolicy:           new(admissionv1.Fail),
-			TimeoutSeconds:          new(int32(5)),
-			ClientConfig: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{
-				Namespace: "default", Name: "pdpool-webhook", Path: new("/validate-pdpool-dev-v1alpha1-pdpool"),
-			}},
-			Rules: []admissionv1.RuleWithOperations{{
-				Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
-				Rule:       admissionv1.Rule{APIGroups: []string{"pdpool.dev"}, APIVersions: []string{"v1alpha1"}, Resources: []string{"pdpools"}},
-			}},
-		}},
+// webhookConfiguration is the chart's; envtest replaces the service by its own address.
+func webhookConfiguration(t *testing.T) *admissionv1.ValidatingWebhookConfiguration {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "..", "config", "default", "pdpool.yaml"))
+	if err != nil {
+		t.Fatal(err)
 	}
+	for document := range strings.SplitSeq(string(data), "\n---\n") {
+		if !strings.Contains(document, "\nkind: ValidatingWebhookConfiguration\n") {
+			continue
+		}
+		var c admissionv1.ValidatingWebhookConfiguration
+		if err := yaml.UnmarshalStrict([]byte(document), &c); err != nil {
+			t.Fatal(err)
+		}
+		for i := range c.Webhooks {
+			c.Webhooks[i].ClientConfig.Service.Port = nil // envtest puts its own behind it
+		}
+		return &c
+	}
+	t.Fatal("the rendered chart has no webhook configuration")
+	return nil
 }
 
 // namespace makes a namespace of the test's own.
