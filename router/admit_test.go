@@ -61,9 +61,7 @@ func TestQueue(t *testing.T) {
 			if got := metric(t, r.OpsHandler(), `pdpool_router_limited_total{limit="queue-length"}`); got != 1 {
 				t.Errorf("%v refused", got)
 			}
-			if n := r.decode.running.Load(); n != 2 {
-				t.Errorf("decode has %d", n)
-			}
+			eventually(t, "decode has two", func() bool { return r.decode.running.Load() == 2 })
 			release()
 			for range 5 {
 				if a := next(t, "an answer", answers); a.status != 200 {

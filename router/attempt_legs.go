@@ -18,7 +18,6 @@ import (
 const (
 	maxError = 64 << 10 // bytes that are read of an engine's error
 	maxWhole = 1 << 20  // bytes of an answer that is not streamed and read before it is passed on
-	oneRead  = 32 << 10
 )
 
 // opened is decode's answer, from which at least one byte was read.
@@ -168,8 +167,8 @@ func firstOf(body io.Reader) ([]byte, error) {
 // firstEvent waits for the first event of a stream that says something. Nothing of a
 // stream that begins with an error goes to the client: another pair may do better.
 func (a *attempt) firstEvent(o *opened) ([]byte, error) {
-	buffer := buffers.take()
-	defer buffers.give(buffer)
+	buffer := small.take()
+	defer small.give(buffer)
 	n := 0
 	for n < len(*buffer) {
 		k, err := o.answer.Body.Read((*buffer)[n:])

@@ -167,8 +167,9 @@ func (s *Server) readBody(b *body, w http.ResponseWriter, r *http.Request) *fail
 
 func (s *Server) readText(b *body, r *http.Request) *failure {
 	var text strings.Builder
-	chunk := buffers.take()
-	defer buffers.give(chunk)
+	from := &small
+	chunk := from.take()
+	defer func() { from.give(chunk) }()
 	if r.ContentLength > 0 {
 		text.Grow(int(min(r.ContentLength, firstRead)))
 	}
@@ -192,6 +193,11 @@ func (s *Server) readText(b *body, r *http.Request) *failure {
 			return &failure{status: http.StatusRequestTimeout, limit: limitBodyTime, code: codeBodyLate, text: "the body did not come within " + s.Body.String()}
 		case err != nil:
 			return refused(codeBadValue, "", "the body ended before its length")
+		}
+		if from == &small && text.Len() >= firstRead {
+			from.give(chunk)
+			from = &buffers
+			chunk = from.take()
 		}
 		if text.Len() == text.Cap() && r.ContentLength > 0 {
 			// The client has sent as much as was allocated: it may have as much again.

@@ -13,17 +13,24 @@ import (
 	"github.com/pdpool/pdpool/kvlayout"
 )
 
-// pool keeps buffers of oneRead bytes.
-type pool struct{ sync.Pool }
+// pool keeps buffers of one size.
+type pool struct {
+	sync.Pool
+	size int
+}
 
-// buffers are for reading what engines and clients send.
-var buffers pool
+// Buffers for reading what engines and clients send. A small one is enough for events
+// and for who has sent little so far: hundreds may wait with one each.
+var (
+	buffers = pool{size: 32 << 10}
+	small   = pool{size: 8 << 10}
+)
 
 func (p *pool) take() *[]byte {
 	if b, ok := p.Get().(*[]byte); ok {
 		return b
 	}
-	b := make([]byte, oneRead)
+	b := make([]byte, p.size)
 	return &b
 }
 
@@ -106,8 +113,12 @@ func (a *attempt) pass(o *opened, through passing) *failure {
 		text: "nothing came for " + a.Idle.String() + " in mid stream",
 	})
 	defer idle.stop()
-	buffer := buffers.take()
-	defer buffers.give(buffer)
+	from := &buffers
+	if a.request.stream {
+		from = &small
+	}
+	buffer := from.take()
+	defer from.give(buffer)
 	for {
 		n, err := o.answer.Body.Read(*buffer)
 		if n > 0 {

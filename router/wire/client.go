@@ -40,7 +40,8 @@ const (
 )
 
 const (
-	bufferSize = 16 << 10
+	readSize  = 8 << 10 // a connection keeps its buffer while it is idle
+	writeSize = 16 << 10
 	// maxInterim bounds the answers with status 1xx before the real one.
 	maxInterim = 5
 	// restful is how long a connection is unused before it is worth a look whether its
@@ -136,7 +137,7 @@ func (c *Client) take(ctx context.Context, address string) (*conn, error) {
 		return nil, fmt.Errorf("the connection to %s is no TCP connection", address)
 	}
 	out := &conn{TCPConn: tcp, address: address, unlimited: true}
-	out.in = bufio.NewReaderSize(out, bufferSize)
+	out.in = bufio.NewReaderSize(out, readSize)
 	return out, nil
 }
 
@@ -273,7 +274,7 @@ func (c *conn) exchange(r *http.Request, maxHeader int) (*http.Response, error) 
 }
 
 // out are the buffers of writes.
-var out = sync.Pool{New: func() any { b := make([]byte, 0, bufferSize); return &b }}
+var out = sync.Pool{New: func() any { b := make([]byte, 0, writeSize); return &b }}
 
 // write sends a request. Short ones are one write.
 func (c *conn) write(r *http.Request) error {

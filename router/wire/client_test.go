@@ -87,7 +87,7 @@ func TestAnswersOfAllForms(t *testing.T) {
 	})
 	c := newClient(t)
 	host := strings.TrimPrefix(s.URL, "http://")
-	for _, n := range []int{0, 1, 100, bufferSize - 100, bufferSize, 3*bufferSize + 7, 1 << 20} {
+	for _, n := range []int{0, 1, 100, writeSize - 100, writeSize, 3*writeSize + 7, 1 << 20} {
 		r := request(t.Context(), t, http.MethodPost, s.URL+"/length", strings.Repeat("x", n))
 		r.Header.Set("X-Test", "v")
 		r.Header["X-Split"] = []string{"a\r\nX-Test: w"}
