@@ -151,7 +151,7 @@ func (a *attempt) wait() (*opened, *failure) {
 func (a *attempt) silentLeg(code string, prefilled bool) *failure {
 	f := &failure{
 		leg: kvlayout.Prefill, status: http.StatusGatewayTimeout, code: code, outcome: outcomeSilent,
-		text: "no answer within " + time.Since(a.began).Round(10 * time.Millisecond).String(),
+		text: "no answer within " + time.Since(a.began).Round(10*time.Millisecond).String(),
 	}
 	l := &a.prefill
 	if prefilled {
