@@ -33,9 +33,14 @@ func (d *Decode) receive(now time.Time, c Conn, m kvproto.Receive) error {
 		t.lost[c] = struct{}{}
 	}
 	d.meet(now, from)
-	if why := d.checkReceive(t, &m); why != nil {
+	switch why := d.checkReceive(t, &m); {
+	case why != nil:
 		t.receive.Blocks = nil
 		t.fail(why)
+	case m.FirstToken == m.Tokens && t.failure == nil:
+		// Another cache had the prompt: prefill has to hear that nobody will ask.
+		t.sated, t.released = true, true
+		d.send(from, d.releaseOf(t.id, &ending{good: true}))
 	}
 	d.advance(now, t)
 	return nil

@@ -5,7 +5,7 @@ import "time"
 // advance does all that can be done for a transfer after any change. That it has
 // not failed is looked at before each step.
 func (d *Decode) advance(now time.Time, t *decodeTransfer) {
-	if t.failure == nil && t.receive != nil && t.sentAt.IsZero() {
+	if t.failure == nil && t.receive != nil && t.sentAt.IsZero() && !t.sated {
 		d.reach(now, t)
 	}
 	if t.failure != nil {
@@ -74,7 +74,7 @@ func (t *decodeTransfer) loose() bool {
 // nobody was asked to write, or nobody can any more.
 func (t *decodeTransfer) quiet() bool {
 	switch {
-	case t.revoked:
+	case t.revoked, t.sated:
 		return true
 	case t.terminal():
 		return !t.loose()

@@ -19,6 +19,7 @@ type decodeTransfer struct {
 	sentAt  time.Time // of remote_blocks; zero before
 	flows   []*inflow // what is expected, by reader and writer
 
+	sated    bool // nothing was missing, so nobody is asked
 	released bool // prefill was told
 	revoking bool
 	revoked  bool
