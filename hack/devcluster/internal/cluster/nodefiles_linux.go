@@ -95,7 +95,8 @@ func cniConfig(n int) string {
 }
 
 // kubeletConfig never lets the kubelet remove an image, as no registry has it, nor
-// evict a pod because the machine's disk is full.
+// evict a pod because the machine's disk is full. A container that tests kill again and
+// again starts anew within two seconds, not five minutes.
 func (c *Cluster) kubeletConfig(n int) string {
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -121,6 +122,7 @@ nodeStatusReportFrequency: 1m
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: "64Mi", nodefs.available: "0%%", nodefs.inodesFree: "0%%", imagefs.available: "0%%"}
 serializeImagePulls: false
+crashLoopBackOff: {maxContainerRestartPeriod: 2s}
 featureGates: {GenericWorkload: true}
 `, nodeIP(n), c.pki("ca.crt"), c.pki(nodeName(n)+".crt"), c.pki(nodeName(n)+".key"),
 		containerdSocket, c.nodeCgroup(n), dnsIP, nodeFile("resolv.conf"))
