@@ -20,5 +20,12 @@ KUBECTL=(false)
 trap finish EXIT
 cluster_up e2e "${E2E_PORT:-16453}"
 install_chart
+if [[ ${CLUSTER:-dev} != existing ]]; then
+  export E2E_DEVCLUSTER="$DEVCLUSTER --name e2e"
+  E2E_AUDIT=$($DEVCLUSTER --name e2e status | sed -n 's/^audit log *//p')
+  E2E_HELM=$(go tool -modfile=go.tools.mod -n helm)
+  E2E_CHART=$PWD/charts/pdpool
+  export E2E_AUDIT E2E_HELM E2E_CHART
+fi
 E2E_KUBECONFIG=$KUBECONFIG_FILE E2E_CONTEXT=$KUBE_CONTEXT E2E_IMAGES=$IMAGES E2E_TAG=$TAG E2E_LOGS=$logs \
   bin/e2e.test -test.v -test.timeout 40m -ginkgo.v -ginkgo.no-color ${E2E_FOCUS:+-ginkgo.focus "$E2E_FOCUS"}

@@ -1,7 +1,7 @@
 // Package cluster is what the demo and the end-to-end tests need of a running
 // cluster: apply manifests, wait for pools, send requests to a router, and ask
 // agents and simulated engines what they saw. Everything goes through the API
-// server, so that it works wherever kubectl does.
+// server, so that it works wherever kubectl does; what no API can do is Machine's.
 package cluster
 
 import (
@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,9 +32,13 @@ import (
 // Cluster is a cluster under test.
 type Cluster struct {
 	client.Client
-	config *rest.Config
-	http   *http.Client
+	config  *rest.Config
+	http    *http.Client
+	machine *Machine
 }
+
+// Reach lets Request go to "http://ADDRESS" targets from the network of a node.
+func (c *Cluster) Reach(m *Machine) { c.machine = m }
 
 // Open connects by a kubeconfig file and a context of it ("" for its current one).
 // Nothing ambient is read.
@@ -112,9 +117,16 @@ func (c *Cluster) Pods(ctx context.Context, namespace, pool, role string) ([]cor
 }
 
 // Request sends a request to a Service or pod through the API server's proxy.
-// The caller closes the body. target is "services/NAME:PORT" or "pods/NAME:PORT".
+// The caller closes the body. target is "services/NAME:PORT" or "pods/NAME:PORT"; with
+// Reach also "http://ADDRESS:PORT" of a pod or Service, past the API server.
 func (c *Cluster) Request(ctx context.Context, namespace, target, method, path string, body []byte) (*http.Response, error) {
-	url := c.config.Host + "/api/v1/namespaces/" + namespace + "/" + target + "/proxy" + path
+	sender, url := c.http, c.config.Host+"/api/v1/namespaces/"+namespace+"/"+target+"/proxy"+path
+	if strings.HasPrefix(target, "http://") {
+		if c.machine == nil {
+			return nil, ErrNoMachine
+		}
+		sender, url = c.machine.HTTP(), target+path
+	}
 	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -122,7 +134,7 @@ func (c *Cluster) Request(ctx context.Context, namespace, target, method, path s
 	if len(body) > 0 {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	return c.http.Do(request)
+	return sender.Do(request)
 }
 
 // GetJSON asks a pod for a JSON document.

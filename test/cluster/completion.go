@@ -110,7 +110,9 @@ func (out *Completion) readStream(body io.Reader, each func(string)) error {
 			continue
 		}
 		if data == "[DONE]" {
-			return nil
+			// To the end, so that the connection is kept, as nobody gave up.
+			_, err := io.Copy(io.Discard, body)
+			return err
 		}
 		var a answer
 		if err := json.Unmarshal([]byte(data), &a); err != nil {

@@ -63,13 +63,8 @@ var _ = Describe("A running pool", func() {
 			answers <- result{answer, time.Now()}
 		}()
 		decode, decodePorts := p.pod(ctx, v1alpha1.RoleDecode)
-		Eventually(func(g Gomega, ctx context.Context) {
-			var live struct {
-				Transfers []struct{ State string }
-			}
-			g.Expect(k8s.GetJSON(ctx, namespace, decode.Name, decodePorts.Agent, "/debug/transfers", &live)).To(Succeed())
-			g.Expect(live.Transfers).NotTo(BeEmpty())
-		}).WithContext(ctx).WithTimeout(soon).Should(Succeed())
+		Eventually(func(ctx context.Context) int64 { return p.live(ctx, &decode, decodePorts.HTTP) }).
+			WithContext(ctx).WithTimeout(soon).Should(BeNumerically(">", 0))
 		killed := time.Now()
 		response, err := k8s.Request(ctx, namespace, "pods/"+old.Name+":"+itoa(ports.HTTP), http.MethodPost, "/sim/kill", nil)
 		if err == nil {

@@ -50,8 +50,14 @@ type setup struct {
 	backend         string   // TCP puts the roles on two nodes, SharedMemory on one
 	prefillArgs     []string // of the simulator
 	decodeArgs      []string
-	blockSize       int // 0 is 64
-	routers         int // 0 is 1
+	blockSize       int    // 0 is 64
+	routers         int    // 0 is 1
+	anywhere        bool   // no role is bound to a node
+	prefer          string // the node that pods go to while it is there
+	timeout         int    // of every step of a transfer, in seconds; 0 is 20
+	replicas        int    // 0 is 1
+	memory          string // limit of the agents; "" is the operator's
+	routerMemory    string // limit of the routers; "" is the operator's
 }
 
 const trialBlock = 64
@@ -65,7 +71,7 @@ func (s setup) block() int {
 
 // on is the node of the i-th role; a replica of several pods goes where there is room.
 func (s setup) on(i int) string {
-	if s.prefill.DP > 1 || s.decode.DP > 1 {
+	if s.anywhere || s.prefill.DP > 1 || s.decode.DP > 1 {
 		return ""
 	}
 	return nodes[i]
@@ -81,12 +87,15 @@ func (s setup) manifest(name string) string {
 		if l.DP > 1 {
 			layout["dp"], layout["dpLocal"] = l.DP, l.DPLocal
 		}
-		out := map[string]any{"replicas": 1, "layout": layout}
+		out := map[string]any{"replicas": max(1, s.replicas), "layout": layout}
 		if len(args) > 0 {
 			out["args"] = args
 		}
 		if s.backend == "TCP" && node != "" {
 			out["template"] = map[string]any{"spec": map[string]any{"nodeSelector": map[string]string{"kubernetes.io/hostname": node}}}
+		}
+		if s.prefer != "" {
+			out["template"] = map[string]any{"spec": map[string]any{"affinity": prefers(s.prefer)}}
 		}
 		return out
 	}
@@ -99,19 +108,42 @@ func (s setup) manifest(name string) string {
 		}
 		models["geometry"] = geometry
 	}
+	timeout := s.timeout
+	if timeout == 0 {
+		timeout = 20
+	}
+	transfer := map[string]any{"backend": s.backend, "transferTimeoutSeconds": timeout, "deferTimeoutSeconds": timeout, "receiveAbortTimeoutSeconds": timeout, "drainTimeoutSeconds": 5}
+	if s.memory != "" {
+		transfer["resources"] = limited(s.memory)
+	}
+	router := map[string]any{"replicas": max(1, s.routers)}
+	if s.routerMemory != "" {
+		router["resources"] = limited(s.routerMemory)
+	}
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": "pdpool.dev/v1alpha1", "kind": "PDPool", "metadata": map[string]any{"name": name},
 		"spec": map[string]any{
 			"model":    models,
 			"engine":   map[string]any{"type": "Simulator", "blockSize": s.block(), "kvCacheMemory": s.model.memory},
-			"transfer": map[string]any{"backend": s.backend, "transferTimeoutSeconds": 20, "deferTimeoutSeconds": 20, "receiveAbortTimeoutSeconds": 20, "drainTimeoutSeconds": 5},
+			"transfer": transfer,
 			"prefill":  role(s.prefill, s.prefillArgs, s.on(0)),
 			"decode":   role(s.decode, s.decodeArgs, s.on(1)),
-			"router":   map[string]any{"replicas": max(1, s.routers)},
+			"router":   router,
 		},
 	})
 	Expect(err).NotTo(HaveOccurred())
 	return string(text)
+}
+
+func limited(memory string) map[string]any {
+	return map[string]any{"requests": map[string]string{"cpu": "10m", "memory": memory}, "limits": map[string]string{"memory": memory}}
+}
+
+func prefers(node string) map[string]any {
+	term := map[string]any{"matchExpressions": []any{map[string]any{"key": "kubernetes.io/hostname", "operator": "In", "values": []string{node}}}}
+	return map[string]any{"nodeAffinity": map[string]any{
+		"preferredDuringSchedulingIgnoredDuringExecution": []any{map[string]any{"weight": 100, "preference": term}},
+	}}
 }
 
 // pool is a running trial pool.

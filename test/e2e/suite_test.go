@@ -35,6 +35,9 @@ var (
 	clientset *kubernetes.Clientset
 	// nodes are two nodes with GPUs enough for one role each.
 	nodes []string
+	// machine is where the nodes run, seen from the first of them; nil on a cluster
+	// whose nodes can't be entered.
+	machine *cluster.Machine
 )
 
 func TestE2E(t *testing.T) {
@@ -46,6 +49,8 @@ func TestE2E(t *testing.T) {
 }
 
 var _ = BeforeSuite(func() {
+	// A spec's context has no deadline of its own.
+	EnforceDefaultTimeoutsWhenUsingContexts()
 	SetDefaultEventuallyTimeout(readyWithin)
 	SetDefaultEventuallyPollingInterval(250 * time.Millisecond)
 	var err error
@@ -65,6 +70,12 @@ var _ = BeforeSuite(func() {
 		}
 	}
 	Expect(len(nodes)).To(BeNumerically(">=", 2), "nodes with 8 GPUs")
+	if command := os.Getenv("E2E_DEVCLUSTER"); command != "" {
+		machine, err = cluster.OpenMachine(command, nodes[0])
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(machine.Close)
+		k8s.Reach(machine)
+	}
 })
 
 // newNamespace makes a namespace that ends with the spec; its pods' logs are kept when the spec fails.
