@@ -54,6 +54,13 @@ type Instance struct {
 	HostNetwork bool
 	Attention   string // the attention backend, that of the role where there are two
 	Speculation Speculation
+	// BatchTokens bounds the tokens of a step: max-num-batched-tokens, or SGLang's
+	// chunked-prefill-size.
+	BatchTokens int
+	// Sequences bounds the requests that run at a time.
+	Sequences int
+	// WindowRatio is SGLang's swa-full-tokens-ratio; 0 not said.
+	WindowRatio float64
 	// HybridCacheOff: one kind of cache group for all layers.
 	HybridCacheOff bool
 	PrefixCache    Choice
@@ -95,6 +102,25 @@ func (i Instance) Side() kvlayout.Side {
 	return kvlayout.Side{Layout: i.Layout, BlockSize: i.BlockSize, KVType: i.KVType}
 }
 
+// Cache is how the instance caches its model.
+func (i Instance) Cache() kvlayout.Cache {
+	return kvlayout.Cache{
+		Engine: i.Engine, Layout: i.Layout, KVType: i.KVType, BlockTokens: i.BlockSize, MaxLength: i.MaxLength,
+		InFlight: i.BatchTokens, NoPrefixCaching: i.PrefixCache == Off, NoHybrid: i.HybridCacheOff,
+		DraftTokens: i.Speculation.Tokens, OwnDrafts: i.ownDrafts(), WindowRatio: i.WindowRatio,
+	}
+}
+
+// ownDrafts says that the model's own draft layers speculate: vLLM's methods that
+// end in mtp, and SGLang's NEXTN and EAGLE without a draft model.
+func (i Instance) ownDrafts() bool {
+	s := i.Speculation
+	if i.Engine == kvlayout.SGLang {
+		return s.Model == "" && (strings.EqualFold(s.Method, "NEXTN") || strings.EqualFold(s.Method, "EAGLE"))
+	}
+	return strings.HasSuffix(s.Method, "mtp")
+}
+
 // Variable is the value of an environment variable of the instance.
 func (i Instance) Variable(name string) (string, bool) {
 	for _, e := range slices.Backward(i.Env) {
@@ -103,6 +129,24 @@ func (i Instance) Variable(name string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// FieldPlace is where the launch says what a field of a PDPool's spec says, such
+// as layout.dcp or engine.blockSize, without the role in front; false where it
+// doesn't.
+func (l Launch) FieldPlace(field string) (Place, bool) {
+	d := dialectOf(l.Engine)
+	flags, _ := ParseArgsOf(l.Engine, l.Args)
+	for _, g := range slices.Backward(flags.List) {
+		k, ok := d.lookup(g.Name)
+		if !ok || !g.Known || k.owner.field == "" {
+			continue
+		}
+		if field == k.owner.field || strings.HasPrefix(field, k.owner.field+".") {
+			return l.ArgPlace(g.Index), true
+		}
+	}
+	return Place{}, false
 }
 
 // Read says what the launch means. What it can't read, or what will not do what

@@ -199,6 +199,60 @@ func TestNoLaunch(t *testing.T) {
 	}
 }
 
+func TestFieldPlace(t *testing.T) {
+	s := engine.ParseCommands("F='--block-size 64'\nvllm serve m -tp 2 \\\n  -dcp=2 $F -tp 4 --kv-transfer-config.kv_role kv_consumer")
+	l := s.Launches[0]
+	for field, want := range map[string]string{
+		"layout.tp": "3:13", "layout.dcp": "3:3", "engine.blockSize": "1:4", "transfer.mode": "3:19", "model.maxLength": "",
+	} {
+		place, ok := l.FieldPlace(field)
+		if got := place.String(); ok != (want != "") || ok && got != want {
+			t.Errorf("%s is at %s, want %s", field, got, want)
+		}
+	}
+	if l, _ := engine.ParseCommands("sglang serve m --tp 2").Launches[0].FieldPlace("layout.tp"); l.Column != 16 {
+		t.Errorf("SGLang's tp is at %s", l)
+	}
+}
+
+func TestCache(t *testing.T) {
+	in, _ := read(t, moriio("")+`-tp 2 --max-num-batched-tokens 32k -sc '{"method":"deepseek_mtp","num_speculative_tokens":1}' --no-enable-prefix-caching`)
+	want := kvlayout.Cache{Engine: kvlayout.VLLM, Layout: kvlayout.Layout{TP: 2}, InFlight: 32000, NoPrefixCaching: true, DraftTokens: 1, OwnDrafts: true}
+	if diff := cmp.Diff(want, in.Cache()); diff != "" {
+		t.Error(diff)
+	}
+	in, _ = read(t, "sglang serve m --swa-full-tokens-ratio 0.5 --speculative-algorithm EAGLE --speculative-num-draft-tokens 4 --chunked-prefill-size -1 --page-size 64")
+	want = kvlayout.Cache{Engine: kvlayout.SGLang, BlockTokens: 64, DraftTokens: 4, OwnDrafts: true, WindowRatio: 0.5}
+	if diff := cmp.Diff(want, in.Cache()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCheckEnv(t *testing.T) {
+	for _, tc := range []struct {
+		kind           kvlayout.Engine
+		version, value string
+		name           string
+		want           bool
+	}{
+		{kvlayout.VLLM, "", "1", "VLLM_ROCM_USE_AITER_PAGED_ATTN", true},
+		{kvlayout.VLLM, "0.24.0", "1", "VLLM_ROCM_USE_AITER_PAGED_ATTN", false},
+		{kvlayout.VLLM, "0.33.0", "1", "VLLM_MORIIO_CONNECTOR_READ_MODE", true},
+		{kvlayout.VLLM, "0.22.0", "1", "VLLM_MORIIO_CONNECTOR_READ_MODE", false},
+		{kvlayout.VLLM, "", "20010", "VLLM_PORT", false},
+		{kvlayout.VLLM, "", "tcp://10.0.0.1:80", "VLLM_PORT", true},
+		{kvlayout.SGLang, "", "tcp://10.0.0.1:80", "VLLM_PORT", false},
+		{kvlayout.SGLang, "", "1", "MORI_IO_ENABLE_NOTIFICATION", true},
+		{kvlayout.SGLang, "", "0", "MORI_IO_ENABLE_NOTIFICATION", false},
+		{kvlayout.Simulator, "", "1", "VLLM_USE_V1", false},
+	} {
+		got := engine.CheckEnv(tc.kind, tc.version, []engine.EnvVar{{Name: "X"}, {Name: tc.name, Value: tc.value}})
+		if (len(got) == 1) != tc.want || tc.want && (got[0].Index != 1 || got[0].Text == "" || got[0].Fix == "") {
+			t.Errorf("%s %s, %s=%s: %+v", tc.kind, tc.version, tc.name, tc.value, got)
+		}
+	}
+}
+
 func TestPairOf(t *testing.T) {
 	prefill, _ := read(t, moriio("")+"-tp 4 --block-size 64")
 	decode, _ := read(t, strings.Replace(moriio(""), "kv_producer", "kv_consumer", 1)+"-tp 4 -dcp 4 --block-size 64")

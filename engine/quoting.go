@@ -11,10 +11,6 @@ import (
 func (s *shell) scan(whole bool) {
 	s.b.reset()
 	start := s.pos
-	if s.src[s.pos] == '{' && s.bareJSON() {
-		s.flush(start)
-		return
-	}
 	for s.pos < len(s.src) {
 		switch c := s.src[s.pos]; c {
 		case ' ', '\t', '\r', '\n', ';', '&', '|', '(', ')':
@@ -40,15 +36,17 @@ func (s *shell) scan(whole bool) {
 		case '`':
 			s.backquoted()
 		default:
-			s.run1()
+			if c != '{' || !s.bareJSON() {
+				s.characters()
+			}
 		}
 	}
 	s.flush(start)
 }
 
-// run1 takes a run of characters without a meaning.
-func (s *shell) run1() {
-	const special = " \t\r\n;&|()<>\\'\"$`"
+// characters takes a run of characters without a meaning.
+func (s *shell) characters() {
+	const special = " \t\r\n;&|()<>\\'\"$`{"
 	n := strings.IndexAny(s.src[s.pos+1:], special)
 	end := len(s.src)
 	if n >= 0 {

@@ -149,6 +149,8 @@ func TestParseCommands(t *testing.T) {
 		{"kubectl run command", "kubectl run p --image img --command -- vllm serve m", []string{"vLLM|m"}},
 		{"kubectl exec", "kubectl -n x exec p -c c -- vllm serve m", []string{"vLLM|m"}},
 		{"kubectl exec first", "kubectl exec p -c c -- vllm serve m", []string{"vLLM|m"}},
+		{"JSON without quotes after =", `vllm serve m --x={"a":"b c"}`, []string{`vLLM|m|--x={"a":"b c"}`}},
+		{"braces", "vllm serve {a,b} x{y", []string{"vLLM|{a,b}|x{y"}},
 		{"JSON without quotes", `vllm serve m --kv-transfer-config {"a":1,"b":[2,{"c":"}"}]} -tp 2`, []string{`vLLM|m|--kv-transfer-config|{"a":1,"b":[2,{"c":"}"}]}|-tp|2`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

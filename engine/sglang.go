@@ -27,6 +27,9 @@ func (f *facts) sglang() {
 	in.MaxLength = f.length("context-length")
 	in.KVTokens = int(f.size("max-total-tokens"))
 	in.MemoryFraction = f.fraction("mem-fraction-static")
+	in.BatchTokens = max(f.number("chunked-prefill-size", -1), 0)
+	in.Sequences = f.number("max-running-requests", 1)
+	in.WindowRatio = f.fraction("swa-full-tokens-ratio")
 	in.Speculation = Speculation{
 		Method: f.text("speculative-algorithm"),
 		Model:  f.text("speculative-draft-model-path"),

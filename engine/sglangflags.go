@@ -63,6 +63,7 @@ var sglangFlags = []known{
 	{name: "max-running-requests", whole: true},
 	{name: "chunked-prefill-size", whole: true},
 	{name: "max-prefill-tokens", whole: true},
+	{name: "swa-full-tokens-ratio"},
 	{name: "attention-backend"},
 	{name: "prefill-attention-backend"},
 	{name: "decode-attention-backend"},

@@ -241,6 +241,7 @@ func (s *shell) bareJSON() bool {
 				return false
 			}
 			s.note(s.at(s.pos), "JSON without quotes: a shell would take its quotes away, write '{...}'")
+			s.b.plain = false
 			s.take(s.pos, i+1)
 			s.pos = i + 1
 			return true

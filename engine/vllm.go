@@ -53,6 +53,8 @@ func (f *facts) vllm() {
 	in.MemoryFraction = f.fraction("gpu-memory-utilization")
 	in.HybridCacheOff = f.on("disable-hybrid-kv-cache-manager")
 	in.PrefixCache = f.choice("enable-prefix-caching")
+	in.BatchTokens = int(min(f.size("max-num-batched-tokens"), 1<<30))
+	in.Sequences = f.number("max-num-seqs", 1)
 	f.vllmAttention()
 	f.vllmSpeculation()
 	f.transfer()
