@@ -29,6 +29,7 @@ func Rules() []kvlayout.RuleInfo {
 		rule("args-owned", kvlayout.SideScope, kvlayout.Refuse, "arguments and environment hold nothing that fields of the pool stand for", reasonArgs),
 		rule("template-owned", kvlayout.SideScope, kvlayout.Refuse, "a template holds only known fields that the operator leaves to the user", reasonTemplate),
 		rule("gpus-resources", kvlayout.SideScope, kvlayout.Refuse, "GPUs come from the layout", reasonGPUs),
+		rule("kv-memory", kvlayout.SideScope, kvlayout.Refuse, "engine.kvCacheMemory has room for a block of each role", reasonMemory),
 		rule("engine-version", kvlayout.PairScope, kvlayout.Warn, "engine.version is a version, and the engine has one", reasonVersion),
 		rule("fixed-field", kvlayout.PairScope, kvlayout.Refuse, "model.name and engine.type stay while replicas exist",
 			"clients and instances rely on them"),
@@ -46,6 +47,7 @@ const (
 	reasonArgs     = "the operator renders it, and of a repeated flag the last one would win in silence"
 	reasonTemplate = "the operator has to rely on it"
 	reasonMerge    = "a template adds and replaces; what it would remove is what the operator relies on"
+	reasonMemory   = "an engine without a block can hold no prompt and does not start"
 	reasonGPUs     = "a container gets exactly as many devices as its layout has ranks"
 )
 
@@ -127,17 +129,21 @@ func checkMover(pool *v1alpha1.PDPool, r *Resolved) []kvlayout.Problem {
 	}
 	switch {
 	case r.Engine == kvlayout.VLLM && r.Mover == kvlayout.MoverAgent:
-		missing("transfer.mover", "vLLM can't be run with mover Agent ("+r.MoverReason+")",
-			"it takes a connector plugin in the engine's image, which this version does not have", fixForEngineMover(r))
+		at, fix := withEngineMover(r)
+		if pool.Spec.Transfer.Mover == v1alpha1.MoverAgent {
+			at = "transfer.mover"
+		}
+		missing(at, "vLLM can't be run with mover Agent ("+r.MoverReason+")",
+			"it takes a connector plugin in the engine's image, which this version does not have", fix)
 	case r.Engine == kvlayout.Simulator && pool.Spec.Transfer.Mover == v1alpha1.MoverEngine:
 		missing("transfer.mover", "the Simulator can't be run with mover Engine", "it has no connector of its own", "set transfer.mover to Agent or Auto")
 	}
 	return append(out, checkBackend(r)...)
 }
 
-// fixForEngineMover is what to change so that the engine's own connector serves
-// the pair: what the first rule against it says.
-func fixForEngineMover(r *Resolved) string {
+// withEngineMover is where and what to change so that the engine's own connector
+// serves the pair: what the first rule against it says.
+func withEngineMover(r *Resolved) (field, fix string) {
 	pair := r.Pair()
 	pair.Mover = kvlayout.MoverAgent
 	withAgent := kvlayout.Compatible(pair)
@@ -145,10 +151,44 @@ func fixForEngineMover(r *Resolved) string {
 	for _, p := range kvlayout.Compatible(pair) {
 		same := func(o kvlayout.Problem) bool { return o.Rule == p.Rule && o.Field == p.Field }
 		if p.Severity == kvlayout.Refuse && !slices.ContainsFunc(withAgent, same) {
-			return withoutAgent(p).Fix + " (rule " + p.Rule + "), or engine.type to Simulator to try the layout"
+			return causeOf(p), withoutAgent(p).Fix + " (rule " + p.Rule + "), or engine.type to Simulator to try the layout"
 		}
 	}
-	return "set transfer.mover to Engine"
+	return "transfer.mover", "set transfer.mover to Engine"
+}
+
+// causeOf is the field that a rule against the engine's connector is about. Such rules
+// point at the mover, which elsewhere is the way out.
+func causeOf(p kvlayout.Problem) string {
+	switch {
+	case p.Field != "transfer.mover":
+	case strings.HasPrefix(p.Rule, "dcp-"):
+		return "decode.layout.dcp"
+	case strings.HasPrefix(p.Rule, "tp-"):
+		return "decode.layout.tp"
+	}
+	return p.Field
+}
+
+// checkMemory holds that a rank's memory for KV cache has room for a block.
+func checkMemory(r *Resolved) []kvlayout.Problem {
+	var out []kvlayout.Problem
+	for _, s := range []*Side{&r.Prefill, &r.Decode} {
+		block := int64(s.BlockSize) * kvlayout.TokenBytes(r.Geometry, s.KVType, s.Layout)
+		if r.KVMemory > 0 && r.HasGeometry && r.KVMemory < block && len(out) == 0 {
+			out = append(out, refuse("kv-memory", "engine.kvCacheMemory",
+				fmt.Sprintf("engine.kvCacheMemory is %d bytes, and one block of %d tokens takes %d bytes on a rank of %s", r.KVMemory, s.BlockSize, block, s.Role),
+				reasonMemory, fmt.Sprintf("set engine.kvCacheMemory to several times %d", block)))
+		}
+	}
+	return out
+}
+
+// guessed says whether a problem is with a block size that nobody set and that is
+// not known before the model is: then that alone is told.
+func (r *Resolved) guessed(spec *v1alpha1.PDPoolSpec, p kvlayout.Problem) bool {
+	return r.Engine == kvlayout.Simulator && !r.HasGeometry && p.Rule == "interleave-block" &&
+		spec.Engine.BlockSize == 0 && spec.Prefill.BlockSize == 0 && spec.Decode.BlockSize == 0
 }
 
 // agentFixes are the ways in which kvlayout advises the agent as mover, and what

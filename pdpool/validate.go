@@ -39,7 +39,9 @@ func Validate(old, pool *v1alpha1.PDPool) (refusals, warnings []kvlayout.Problem
 	}
 	if old != nil && !unchanged {
 		refusals = append(refusals, checkFixed(old, pool)...)
-		warnings = append(warnings, warnOfGeneration(old, pool)...)
+		if len(refusals) == 0 { // else nothing changes
+			warnings = append(warnings, warnOfGeneration(old, pool)...)
+		}
 	}
 	return refusals, warnings
 }
@@ -50,11 +52,14 @@ func Check(pool *v1alpha1.PDPool) []kvlayout.Problem {
 	var problems []kvlayout.Problem
 	for _, found := range [][]kvlayout.Problem{
 		checkName(pool), checkSplit(&r), checkVersion(pool, &r), checkMover(pool, &r), checkHost(&r), checkArgs(&pool.Spec),
-		checkTemplates(&pool.Spec, &r), checkGPUs(&pool.Spec, &r),
+		checkTemplates(&pool.Spec, &r), checkGPUs(&pool.Spec, &r), checkMemory(&r),
 	} {
 		problems = append(problems, found...)
 	}
 	for _, p := range kvlayout.Compatible(r.Pair()) {
+		if r.guessed(&pool.Spec, p) {
+			continue
+		}
 		if r.Engine == kvlayout.VLLM {
 			p = withoutAgent(p)
 		}

@@ -137,6 +137,7 @@ func problemCases(t *testing.T) []struct {
 				{"name":"side","image":"x","volumeMounts":[{"name":"pool-key","mountPath":"/key"}]}]}}`))},
 		{"the pool's secret replaced", simulatorPool(t, decodeTemplate(`{"spec":{"volumes":[{"name":"pool-key","secret":{"secretName":"mine"}}],
 			"initContainers":[{"name":"transfer-agent","volumeMounts":[{"name":"mine","mountPath":"/etc/pdpool/key/"}]}]}}`))},
+		{"memory for less than a block", simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.KVCacheMemory = new(resource.MustParse("4Mi")) }))},
 		{"GPU resources", simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Prefill.Resources = gpu }),
 			decodeTemplate(`{"spec":{"containers":[{"name":"engine","resources":{"requests":{"amd.com/cpx_nps4":"1","memory":"1Gi"}}}]}}`))},
 		{"several mistakes at once", simulatorPool(t, gqa, backend(v1alpha1.BackendXGMI), layouts(layout{TP: 3}, layout{TP: 4, DCP: 2, Interleave: 5}))},
@@ -193,7 +194,7 @@ func TestRulesHaveCases(t *testing.T) {
 	for _, rule := range []string{
 		"pool-name", "degrees", "heads-tp", "kv-heads-tp", "dcp-tp", "dcp-gqa", "interleave-block", "tp-multiple", "dcp-mix", "dcp-interleave",
 		"dcp-mla", "block-size", "kv-type", "gpus-per-pod", "args-owned", "template-owned", "gpus-resources", "mover-unavailable", "backend-host",
-		"ports-overlap", "model-geometry", "engine-version",
+		"ports-overlap", "model-geometry", "engine-version", "kv-memory",
 	} {
 		if !told[rule] {
 			t.Errorf("no case breaks rule %s", rule)
@@ -254,7 +255,7 @@ func TestUpdates(t *testing.T) {
 		"the same mistake with other values": {wrong, edit(wrong, spec(func(s *v1alpha1.PDPoolSpec) { s.Decode.Layout.TP = 8; s.Decode.Layout.DCP = 8 })), []string{"dcp-mix"}, nil},
 		"a new mistake":                      {simulatorPool(t), wrong, []string{"dcp-mix"}, nil},
 		"another model while idle":           {simulatorPool(t), simulatorPool(t, otherModel), nil, []string{"generation-change"}},
-		"another model while running":        {simulatorPool(t, running), simulatorPool(t, running, otherModel), []string{"fixed-field"}, []string{"generation-change"}},
+		"another model while running":        {simulatorPool(t, running), simulatorPool(t, running, otherModel), []string{"fixed-field"}, nil},
 		"another block size":                 {simulatorPool(t), simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.BlockSize = 128 })), nil, []string{"generation-change"}},
 		"more replicas":                      {simulatorPool(t), simulatorPool(t, replicas(3, 3)), nil, nil},
 	} {
@@ -308,4 +309,44 @@ func FuzzTemplate(f *testing.F) {
 			t.Errorf("admitted, but %s", plan.Message)
 		}
 	})
+}
+
+// TestDocsListRules holds that docs/api.md names every rule, and no other.
+func TestDocsListRules(t *testing.T) {
+	page := string(readFile(t, filepath.Join("..", "docs", "api.md")))
+	_, table, _ := strings.Cut(page, "| rule | refuses |\n|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	named := map[string]bool{}
+	for row := range strings.SplitSeq(table, "\n") {
+		first, _, _ := strings.Cut(strings.TrimPrefix(row, "|"), "|")
+		for rule := range strings.SplitSeq(first, ",") {
+			named[strings.Trim(rule, " `")] = true
+		}
+	}
+	for _, r := range Rules() {
+		if !named[r.ID] {
+			t.Errorf("docs/api.md lacks rule %s", r.ID)
+		}
+		delete(named, r.ID)
+	}
+	for rule := range named {
+		t.Errorf("docs/api.md names rule %q, which there is not", rule)
+	}
+}
+
+// TestRefusedUpdateWarnsOfNoGeneration holds that what does not come about is not
+// announced.
+func TestRefusedUpdateWarnsOfNoGeneration(t *testing.T) {
+	old := simulatorPool(t)
+	other := simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.BlockSize = 128 }))
+	generation := func(warnings []kvlayout.Problem) bool {
+		return slices.ContainsFunc(warnings, func(p kvlayout.Problem) bool { return p.Rule == "generation-change" })
+	}
+	if refusals, warnings := Validate(old, other); len(refusals) > 0 || !generation(warnings) {
+		t.Errorf("refusals %v, warnings %v", refusals, warnings)
+	}
+	other.Spec.Decode.Layout.Interleave = 48
+	if refusals, warnings := Validate(old, other); len(refusals) == 0 || generation(warnings) {
+		t.Errorf("refusals %v, warnings %v", refusals, warnings)
+	}
 }
