@@ -128,8 +128,13 @@ func (s *sim) ambush(m *moving) {
 		s.replaceAgent(reader)
 		return
 	case 3:
+		// What it has received by then it places when it goes on.
+		s.abandon(m)
 		s.freeze(reader)
 		s.dropLink(reader)
+		if s.rng.IntN(2) == 0 {
+			s.now = s.now.Add(lease + 2*margin)
+		}
 		return
 	}
 	r := reader.engine.byID[m.order.ReaderDP][m.order.Transfer]
