@@ -2,6 +2,11 @@
 // transfer agent, of a scheduler or of a worker. It never blocks its caller for
 // longer than a deadline; reconnecting after a connection has ended is the
 // caller's decision, since all transfers of the connection have failed by then.
+//
+// An engine needs a deadline of its own for each transfer: an agent whose process is
+// stopped tells of no end, and its connection does not end either. When it has passed,
+// the engine closes its connections and begins anew; see kvproto.Welcome for when the
+// blocks may be used again.
 package kvclient
 
 import (
