@@ -203,6 +203,7 @@ func (p *planner) keepReady(s *roleState, g *group) {
 	if e.ReadyTime == nil {
 		e.ReadyTime = stamp(p.seen.Now)
 	}
+	e.AgentImage = bounded(agentImage(g.pods[0]))
 	if e.LastFailureTime == nil {
 		return
 	}
@@ -211,6 +212,15 @@ func (p *planner) keepReady(s *roleState, g *group) {
 		return
 	}
 	e.Failures, e.LastFailureTime, e.Reason, e.Node, e.Rejections = nil, nil, "", "", nil
+}
+
+func agentImage(pod *corev1.Pod) string {
+	for _, c := range pod.Spec.InitContainers {
+		if c.Name == v1alpha1.ContainerAgent {
+			return c.Image
+		}
+	}
+	return ""
 }
 
 // removeDoubles leaves one living group of a replica and revision, the newest.

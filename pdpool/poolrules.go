@@ -92,14 +92,20 @@ func checkSplit(r *Resolved) []kvlayout.Problem {
 	return out
 }
 
+// oldestEngine is the oldest vLLM whose connector the rules were checked against.
+var oldestEngine = version.MustParseGeneric("0.29.0")
+
 // checkVersion warns of a version that says nothing.
 func checkVersion(pool *v1alpha1.PDPool, r *Resolved) []kvlayout.Problem {
+	warn := func(message, fix string) []kvlayout.Problem {
+		return []kvlayout.Problem{{Rule: "engine-version", Severity: kvlayout.Warn, Field: "engine.version", Message: message, Reason: reasonVersion, Fix: fix}}
+	}
+	if v, err := version.ParseGeneric(r.Version); err == nil && v.LessThan(oldestEngine) {
+		return warn(fmt.Sprintf("vLLM %s is older than %s, and what its connector can do is not known", r.Version, oldestEngine), "use an image of vLLM 0.33.0")
+	}
 	given := pool.Spec.Engine.Version
 	if given == "" {
 		return nil
-	}
-	warn := func(message, fix string) []kvlayout.Problem {
-		return []kvlayout.Problem{{Rule: "engine-version", Severity: kvlayout.Warn, Field: "engine.version", Message: message, Reason: reasonVersion, Fix: fix}}
 	}
 	if r.Engine == kvlayout.Simulator {
 		return warn(fmt.Sprintf("version %q has no effect: the Simulator is of the operator's own version", given), "remove engine.version")

@@ -534,6 +534,11 @@ func TestOperatorUpgradeTouchesNoPod(t *testing.T) {
 			t.Errorf("%s has agent %s", p.Name, p.Spec.InitContainers[0].Image)
 		}
 	}
+	c.change(func(s *v1alpha1.PDPoolSpec) { s.Decode.Args = []string{"--sim-max-queue", "8"} })
+	c.run(90)
+	if p, d := c.pool.Status.Prefill.Instances[0].AgentImage, c.pool.Status.Decode.Instances[0].AgentImage; p != "pdpool/transfer-agent:v1" || d != "pdpool/transfer-agent:v2" {
+		t.Errorf("status tells of agents %s and %s", p, d)
+	}
 	c.change(func(s *v1alpha1.PDPoolSpec) { s.Engine.Args = []string{"--sim-max-queue", "9"} })
 	c.run(90)
 	for _, p := range c.pods() {

@@ -137,6 +137,7 @@ func problemCases(t *testing.T) []struct {
 				{"name":"side","image":"x","volumeMounts":[{"name":"pool-key","mountPath":"/key"}]}]}}`))},
 		{"the pool's secret replaced", simulatorPool(t, decodeTemplate(`{"spec":{"volumes":[{"name":"pool-key","secret":{"secretName":"mine"}}],
 			"initContainers":[{"name":"transfer-agent","volumeMounts":[{"name":"mine","mountPath":"/etc/pdpool/key/"}]}]}}`))},
+		{"a vLLM older than any that is known", vllmPool(t, image("vllm/vllm-openai-rocm:v0.28.0"))},
 		{"memory for less than a block", simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.KVCacheMemory = new(resource.MustParse("4Mi")) }))},
 		{"GPU resources", simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Prefill.Resources = gpu }),
 			decodeTemplate(`{"spec":{"containers":[{"name":"engine","resources":{"requests":{"amd.com/cpx_nps4":"1","memory":"1Gi"}}}]}}`))},

@@ -144,6 +144,11 @@ type InstanceStatus struct {
 	// anew in its own revision when it is lost in the middle of a roll-out.
 	// +optional
 	ReadyTime *metav1.Time `json:"readyTime,omitempty"`
+	// agentImage is the image of the instance's transfer agent when it was last seen
+	// ready. After an upgrade of the operator it tells which instances run an older one.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	AgentImage string `json:"agentImage,omitempty"`
 	// failures is the number of attempts that failed in a row, each within ten
 	// minutes of its start. It sets the wait before the next attempt.
 	// +kubebuilder:validation:Minimum=0
