@@ -1,5 +1,7 @@
 package kvlayout
 
+import "slices"
+
 // WholeBlockIndexer reports whether the model has indexer caches. An engine deals
 // them to DCP ranks in whole blocks, so that with DCP the interleave has to be the
 // block size (DeepSeek-V3.2, GLM-5).
@@ -51,8 +53,7 @@ func (m Model) AttentionGroups() int {
 func (m Model) Windows() []int {
 	var windows []int
 	for _, g := range m.Groups {
-		w := g.Attention.Window
-		if w > 0 && (len(windows) == 0 || windows[len(windows)-1] != w) {
+		if w := g.Attention.Window; w > 0 && !slices.Contains(windows, w) {
 			windows = append(windows, w)
 		}
 	}

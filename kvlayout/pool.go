@@ -132,7 +132,7 @@ func (m Model) TokenBytes(c Cache) int64 {
 	l := c.Layout.Defaulted()
 	var whole, dealt int64
 	for _, g := range m.Caches(c.OwnDrafts) {
-		if g = c.promoted(g); g.Kind == Recurrent || g.windowed() {
+		if g = c.promoted(g, m); g.Kind == Recurrent || g.windowed() {
 			continue
 		}
 		bytes := mulSat(g.Attention.rankRowBytes(c.kvType(m), c.attentionTP()), int64(g.rankLayers(l)))
@@ -191,13 +191,22 @@ func (c Cache) attentionTP() int {
 
 func (g LayerGroup) windowed() bool { return g.Kind == SlidingWindow || g.Kind == ChunkedLocal }
 
-// promoted turns a window into full attention where the engine allocates for all
-// tokens.
-func (c Cache) promoted(g LayerGroup) LayerGroup {
-	if c.NoHybrid && g.windowed() {
+// promoted turns a window into full attention where vLLM allocates for all tokens:
+// without its hybrid manager, beside layers of full attention.
+func (c Cache) promoted(g LayerGroup, m Model) LayerGroup {
+	if c.NoHybrid && g.windowed() && m.has(FullAttention) {
 		g.Kind, g.Attention.Window = FullAttention, 0
 	}
 	return g
+}
+
+// promotes returns a *PoolError where vLLM finds no one kind for all layers.
+func (m Model) promotes(c Cache) error {
+	windows := m.Windows()
+	if c.NoHybrid && (len(windows) > 1 || (m.has(SlidingWindow) && m.has(ChunkedLocal))) {
+		return poolErrorf("without the hybrid KV cache manager, windows and chunks of %v tokens cannot be one", windows)
+	}
+	return nil
 }
 
 // deals says whether DCP deals the group's tokens to ranks: every attention that

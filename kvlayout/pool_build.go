@@ -1,6 +1,9 @@
 package kvlayout
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // poolSpec is what layers of one shape ask of the pool.
 type poolSpec struct {
@@ -91,9 +94,12 @@ func (m Model) poolSpecs(c Cache, p *Pool) ([]poolSpec, error) {
 			return nil, err
 		}
 	}
+	if err := m.promotes(c); err != nil {
+		return nil, err
+	}
 	var specs []poolSpec
 	for _, g := range m.Caches(c.OwnDrafts) {
-		g = c.promoted(g)
+		g = c.promoted(g, m)
 		if g.windowed() && l.DCP > 1 {
 			return nil, poolErrorf("DCP cannot deal the tokens of %d layers with a window", g.Layers)
 		}
@@ -192,23 +198,24 @@ func (p *Pool) oneGroup(specs []poolSpec) {
 	p.BlockBytes, p.Groups = pagesOf(specs), []PoolGroup{g}
 }
 
-// group makes the pages of all layers equal and deals the layers to groups of
-// about as many layers (_get_kv_cache_groups_uniform_page_size): as many as the
-// rarest kind has, or as the most frequent if that is less than half as many
-// again.
+// group makes the pages of all layers equal and deals the layers of each shape to
+// groups of about as many layers (_get_kv_cache_groups_uniform_page_size): as many
+// as the rarest shape has, or as the most frequent if that is less than half as
+// many again.
 func (p *Pool) group(specs []poolSpec) error {
-	page := slices.MaxFunc(specs, func(a, b poolSpec) int { return int(min(max(a.page-b.page, -1), 1)) }).page
-	var buckets []poolSpec
+	page := slices.MaxFunc(specs, func(a, b poolSpec) int { return cmp.Compare(a.page, b.page) }).page
+	var buckets, asked []poolSpec
 	for _, s := range specs {
+		i := slices.IndexFunc(asked, func(o poolSpec) bool { return o.kind == s.kind && o.class() == s.class() && o.page == s.page })
+		if i >= 0 {
+			buckets[i].layers += s.layers
+			continue
+		}
+		asked = append(asked, s)
 		if err := s.enlarge(page); err != nil {
 			return err
 		}
-		i := slices.IndexFunc(buckets, func(o poolSpec) bool { return o.class() == s.class() })
-		if i < 0 {
-			buckets = append(buckets, s)
-			continue
-		}
-		buckets[i].layers += s.layers
+		buckets = append(buckets, s)
 	}
 	byLayers := func(a, b poolSpec) int { return a.layers - b.layers }
 	size, most := slices.MinFunc(buckets, byLayers).layers, slices.MaxFunc(buckets, byLayers).layers
