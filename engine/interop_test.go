@@ -3,10 +3,12 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -24,6 +26,11 @@ type interop struct {
 	Lines []interopLine `json:"lines"`
 	// Sides are layouts of one side with the rules that refuse them.
 	Sides []interopSide `json:"sides"`
+	// SGLang is the same of SGLang's argument parser, without layouts.
+	SGLang struct {
+		Flags []interopFlag `json:"flags"`
+		Lines []interopLine `json:"lines"`
+	} `json:"sglang"`
 }
 
 type interopFlag struct {
@@ -53,7 +60,8 @@ func TestInterop(t *testing.T) {
 		t.Skip("PDPOOL_INTEROP names no file")
 	}
 	r := rand.New(rand.NewPCG(1, 33))
-	out := interop{Flags: interopFlags(), Lines: interopLines(t, r), Sides: interopSides(r)}
+	out := interop{Flags: interopFlags(vllmDialect), Lines: interopLines(t, r), Sides: interopSides(r)}
+	out.SGLang.Flags, out.SGLang.Lines = interopFlags(sglangDialect), sglangLines(t, r)
 	data, err := json.MarshalIndent(out, "", " ")
 	if err != nil {
 		t.Fatal(err)
@@ -63,10 +71,10 @@ func TestInterop(t *testing.T) {
 	}
 }
 
-func interopFlags() []interopFlag {
-	takes := map[arity]string{one: "one", toggle: "toggle", many: "many", object: "object"}
+func interopFlags(d dialect) []interopFlag {
+	takes := map[arity]string{one: "one", toggle: "toggle", mark: "mark", many: "many", object: "object"}
 	var out []interopFlag
-	for _, k := range knownFlags {
+	for _, k := range d.flags {
 		if len(k.name) > 4 && k.name[:4] == "sim-" {
 			continue
 		}
@@ -225,6 +233,59 @@ func (in Input) wanted() map[string]any {
 		want["kv_cache_memory_bytes"] = in.KVMemory
 	}
 	return want
+}
+
+// sglangLines are commands with flags and values by chance, and what they have to
+// hold by SGLang's names.
+func sglangLines(t *testing.T, r *rand.Rand) []interopLine {
+	t.Helper()
+	values := map[string][]string{
+		"tp-size": {"1", "8", "16"}, "pp-size": {"1", "2"}, "dcp-size": {"1", "2", "8"}, "dp-size": {"1", "8"}, "ep-size": {"1", "8"},
+		"page-size": {"1", "64"}, "kv-cache-dtype": {"auto", "bf16", "fp8_e4m3"}, "context-length": {"4096", "131072"},
+		"disaggregation-mode": {"prefill", "decode"}, "disaggregation-transfer-backend": {"mori"}, "disaggregation-bootstrap-port": {"8998", "9000"},
+		"speculative-num-draft-tokens": {"3"}, "port": {"30000"}, "chunked-prefill-size": {"-1", "4096"},
+	}
+	var out []interopLine
+	for i := range 100 {
+		args, want := []string{"--model-path", "m"}, map[string]any{"model_path": "m"}
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			if r.IntN(2) == 0 {
+				continue
+			}
+			k, _ := sglangDialect.lookup(name)
+			spellings := append([]string{name}, k.aliases...)
+			if short := strings.TrimSuffix(name, "-size"); slices.Contains([]string{"tp", "dp"}, short) {
+				spellings = append(spellings, short)
+			}
+			spelled, value := "--"+spellings[r.IntN(len(spellings))], values[name][r.IntN(len(values[name]))]
+			if want[strings.ReplaceAll(name, "-", "_")] = any(value); k.whole || name == "context-length" {
+				n, err := strconv.Atoi(value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want[strings.ReplaceAll(name, "-", "_")] = n
+			}
+			if r.IntN(2) == 0 {
+				args = append(args, spelled+"="+value)
+				continue
+			}
+			args = append(args, spelled, value)
+		}
+		flags, problems := ParseArgsOf(kvlayout.SGLang, args)
+		for name, v := range want {
+			if got := flags.Value(strings.ReplaceAll(name, "_", "-")); got != fmt.Sprint(v) || len(problems) > 0 {
+				t.Fatalf("%q: %s is %q, want %v; %v", args, name, got, v, problems)
+			}
+		}
+		out = append(out, interopLine{Name: fmt.Sprint("SGLang ", i), Args: args, Want: want})
+	}
+	return out
+}
+
+func TestSGLangLines(t *testing.T) {
+	if lines := sglangLines(t, rand.New(rand.NewPCG(3, 33))); len(lines) != 100 {
+		t.Errorf("%d lines", len(lines))
+	}
 }
 
 // interopSides makes layouts and has our rules judge them. Only rules that vLLM's
