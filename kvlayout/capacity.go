@@ -7,14 +7,15 @@ import (
 
 // Capacity is how much an engine instance (a replica) holds.
 type Capacity struct {
-	Pool   Pool
-	Blocks int64 // of each rank
+	Pool   Pool  `json:"pool"`
+	Blocks int64 `json:"blocks"` // of each rank
 	// BytesPerToken is what a further token of a long sequence costs on one rank, in
 	// bytes; with DCP a rank's share.
-	BytesPerToken int64
+	BytesPerToken int64 `json:"bytesPerTokenPerRank"`
 	// Tokens is the KV cache of the replica in tokens, over its DP ranks.
-	Tokens int64
-	ranks  int64 // DP ranks
+	Tokens int64 `json:"tokensPerReplica"`
+
+	ranks int64 // DP ranks
 }
 
 // Capacity returns what the replica holds with memory bytes of KV cache per rank.
@@ -89,8 +90,8 @@ func (m Model) Layouts(e Engine, gpus int) []Layout {
 
 // Option is a layout and what it would hold.
 type Option struct {
-	Layout   Layout
-	Capacity Capacity
+	Layout   Layout   `json:"layout"`
+	Capacity Capacity `json:"capacity"`
 }
 
 // Alternatives returns what the layouts of one instance on gpus GPUs would hold

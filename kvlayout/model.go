@@ -12,23 +12,23 @@ import (
 // A Model holds numbers of the model alone. What they cost depends on the layout,
 // the engine and the cache type: see Cache and Pool.
 type Model struct {
-	Name         string // Hugging Face name as the catalog spells it; "" from a config
-	Architecture string // architectures[0] of the config, or its model_type
+	Name         string `json:"name,omitempty"` // Hugging Face name as the catalog spells it; "" from a config
+	Architecture string `json:"architecture"`   // architectures[0] of the config, or its model_type
 	// AttentionHeads is the number of query heads, which TP splits.
-	AttentionHeads int
-	Experts        int // routed experts of an MoE layer; 0 for a dense model
-	MaxLength      int // max_position_embeddings; 0 unknown
+	AttentionHeads int `json:"attentionHeads"`
+	Experts        int `json:"experts,omitempty"`   // routed experts of an MoE layer; 0 for a dense model
+	MaxLength      int `json:"maxLength,omitempty"` // max_position_embeddings; 0 unknown
 	// Checkpoint is the cache type that the checkpoint asks its engine for (FP8 of
 	// a checkpoint with KV scales), "" if it says nothing: then Auto is the model's
 	// own type of two bytes.
-	Checkpoint KVType
+	Checkpoint KVType `json:"checkpointKVType,omitempty"`
 	// Groups are the layers of the model, one group per shape, in the order in which
 	// a shape first appears; an indexer follows the attention that it serves.
-	Groups []LayerGroup
+	Groups []LayerGroup `json:"groups"`
 	// Drafts are the layers that predict further tokens (MTP, next-token layers) and
 	// come with the checkpoint. An engine caches them only when it speculates with
 	// them.
-	Drafts []LayerGroup
+	Drafts []LayerGroup `json:"drafts,omitempty"`
 }
 
 // LayerKind says what a layer keeps of the tokens that it has seen.
@@ -50,24 +50,25 @@ const (
 // LayerGroup is a number of layers that cache the same. Of the two shapes, State
 // is set for Recurrent and Attention for every other kind.
 type LayerGroup struct {
-	Kind      LayerKind
-	Layers    int
-	Attention Attention
-	State     State
+	Kind      LayerKind `json:"kind"`
+	Layers    int       `json:"layers"`
+	Attention Attention `json:"attention,omitzero"`
+	State     State     `json:"state,omitzero"`
 }
 
 // Attention is the shape of one token in an attention layer or indexer.
 type Attention struct {
 	// Kind is MLA for one vector per token that every TP rank holds whole: the
 	// latent, and the keys of an indexer. GQA is sharded by heads.
-	Kind    Kind
-	KVHeads int // of the whole model; 1 for MLA
+	Kind    Kind `json:"kind"`
+	KVHeads int  `json:"kvHeads"` // of the whole model; 1 for MLA
 	// Key and Value are the values per head and token: Key alone for MLA.
-	Key, Value int
+	Key   int `json:"keyValues"`
+	Value int `json:"valueValues,omitempty"`
 	// RowBytes fixes the bytes per head and token whatever the cache type is, as
 	// for indexers, whose keys have a type and scales of their own; else 0.
-	RowBytes int
-	Window   int // tokens, of SlidingWindow and ChunkedLocal
+	RowBytes int `json:"rowBytes,omitempty"`
+	Window   int `json:"window,omitempty"` // tokens, of SlidingWindow and ChunkedLocal
 }
 
 // StateKind names the recurrence, which decides how TP cuts the state.
@@ -83,20 +84,22 @@ const (
 // State is the recurrent state of one layer and sequence: the last inputs of a
 // short convolution, and a matrix per head.
 type State struct {
-	Kind StateKind
+	Kind StateKind `json:"kind"`
 	// ConvRows is the number of inputs that the convolution keeps: its kernel less
 	// one. Speculation adds one per draft token.
-	ConvRows int
+	ConvRows int `json:"convRows"`
 	// ConvParts are the widths, over the whole model, of the projections that the
 	// convolution sees side by side: q, k, v, or x, B, C of Mamba2. TP cuts each of
 	// them, so ranks of another TP degree cannot take one flat piece.
-	ConvParts []int
-	Groups    int // of B and C in Mamba2, which are copied where TP exceeds them; else 0
+	ConvParts []int `json:"convParts"`
+	Groups    int   `json:"groups,omitempty"` // of B and C in Mamba2, which are copied where TP exceeds them; else 0
 	// Heads matrices of Rows x Columns values; TP splits the heads.
-	Heads, Rows, Columns int
+	Heads   int `json:"heads"`
+	Rows    int `json:"rows"`
+	Columns int `json:"columns"`
 	// ValueBytes is the size of a value of the matrices: 4 where the model asks for
 	// single precision, 2 else. The convolution keeps the model's own two bytes.
-	ValueBytes int
+	ValueBytes int `json:"valueBytes"`
 }
 
 // Geometry returns the part of the model that Geometry can say, and whether that

@@ -1,6 +1,8 @@
 package kvlayout
 
 import (
+	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -87,8 +89,7 @@ func TestModelFacts(t *testing.T) {
 			t.Errorf("%s: windows %v", c.model, w)
 		}
 	}
-	draft := mustModel(t, "deepseek-ai/DeepSeek-R1")
-	draft.Drafts = grouped(1, 8, 128)
+	draft := mustModel(t, "deepseek-ai/DeepSeek-R1").WithDraft(Model{Groups: grouped(1, 8, 128)})
 	if !draft.AllMLA(false) || draft.AllMLA(true) {
 		t.Error("a draft that is not MLA counts as one")
 	}
@@ -110,5 +111,26 @@ func TestModelOfTwoShapesIsBeyondGeometry(t *testing.T) {
 	}
 	if got := (Model{}).Beyond(); got != "it has no layer that caches anything" {
 		t.Errorf("beyond: %q", got)
+	}
+}
+
+// A model travels as JSON and comes back the same.
+func TestModelJSON(t *testing.T) {
+	for _, m := range Models() {
+		text, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back Model
+		if err := json.Unmarshal(text, &back); err != nil || !reflect.DeepEqual(back, m) {
+			t.Errorf("%s: %v\n got %+v\nwant %+v", text, err, back, m)
+		}
+	}
+	text, _ := json.Marshal(mustModel(t, "openai/gpt-oss-20b"))
+	const want = `{"name":"openai/gpt-oss-20b","architecture":"GptOssForCausalLM","attentionHeads":64,"experts":32,"maxLength":131072,"groups":[` +
+		`{"kind":"SlidingWindow","layers":12,"attention":{"kind":"GQA","kvHeads":8,"keyValues":64,"valueValues":64,"window":128}},` +
+		`{"kind":"FullAttention","layers":12,"attention":{"kind":"GQA","kvHeads":8,"keyValues":64,"valueValues":64}}]}`
+	if string(text) != want {
+		t.Errorf("got %s\nwant %s", text, want)
 	}
 }

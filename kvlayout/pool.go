@@ -37,13 +37,13 @@ type Cache struct {
 // Pool is the KV cache of one rank in blocks: an engine draws blocks of BlockBytes
 // from one pool for all of its groups.
 type Pool struct {
-	BlockTokens int   // tokens per block of full attention on one rank
-	Raised      bool  // whether that is more than was asked for, to hold a state
-	BlockBytes  int64 // of one block, over all layers of a group
+	BlockTokens int   `json:"blockTokens"`      // tokens per block of full attention on one rank
+	Raised      bool  `json:"raised,omitempty"` // whether that is more than was asked for, to hold a state
+	BlockBytes  int64 `json:"blockBytes"`       // of one block, over all layers of a group
 	// StateBytes is the size of one layer's recurrent state on the rank, before it
 	// is padded to a page; 0 without recurrent layers.
-	StateBytes int64
-	Groups     []PoolGroup
+	StateBytes int64       `json:"stateBytes,omitempty"`
+	Groups     []PoolGroup `json:"groups"`
 
 	dcp       int
 	maxLength int
@@ -52,17 +52,17 @@ type Pool struct {
 
 // PoolGroup is a group of layers that share a block list.
 type PoolGroup struct {
-	Kind   LayerKind
-	Layers int
+	Kind   LayerKind `json:"kind"`
+	Layers int       `json:"layers"`
 	// BlockTokens is the number of tokens per block on one rank, 0 for states.
-	BlockTokens int
+	BlockTokens int `json:"blockTokens,omitempty"`
 	// Dealt says that DCP deals its tokens, so that a block of a DCP group covers
 	// that many times BlockTokens.
-	Dealt bool
+	Dealt bool `json:"dealt,omitempty"`
 	// Window is the window or chunk in tokens, 0 without one.
-	Window int
+	Window int `json:"window,omitempty"`
 	// Most is the largest number of blocks that a sequence takes of it; 0 unbounded.
-	Most int
+	Most int `json:"most,omitempty"`
 }
 
 // Blocks is the number of blocks in bytes of KV memory of one rank.

@@ -7,7 +7,9 @@ import (
 
 // Transfer asks what a prompt costs on its way from prefill to decode.
 type Transfer struct {
-	KVType          KVType // "" and Auto take what the checkpoint asks for, else two bytes
+	KVType KVType // "" and Auto take what the checkpoint asks for, else two bytes
+	// Prefill and Decode are the layouts of a DP rank. SGLang's DP attention lies
+	// inside TP: its TP there is tp / dp.
 	Prefill, Decode Layout
 	BlockTokens     int // of both sides, after raising
 	Tokens          int // of a new prompt, none of which decode has
