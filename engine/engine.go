@@ -1,10 +1,12 @@
 // Package engine knows the command lines of inference engines: what the operator
-// renders for a pod (Render), what a user typed (ParseArgs) and which of it the
-// operator must have for itself (Owned).
+// renders for a pod (Render), what a user typed (ParseArgs), which of it the
+// operator must have for itself (Owned), and what commands mean that start an
+// engine by hand (ParseCommands, Launch.Read).
 //
-// It is pure. Facts about flags, defaults and environment are those of vLLM
-// 0.33.0; PDPool's Simulator takes the same flags, and adds some that begin with
-// "--sim-".
+// It is pure. Facts about flags, defaults and environment are those of vLLM 0.33.0
+// and SGLang 0.5.23, and hack/interop-vllm.sh holds them against both; Facts has
+// what differs by release. PDPool's Simulator takes vLLM's flags, and adds some
+// that begin with "--sim-".
 package engine
 
 import (

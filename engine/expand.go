@@ -1,9 +1,6 @@
 package engine
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // dollar reads what begins with a dollar sign. Words that it makes begin at start.
 func (s *shell) dollar(start int, whole, quoted bool) {
@@ -232,85 +229,4 @@ func closing(text string, open, end byte) int {
 		}
 	}
 	return -1
-}
-
-// end carries a command out, as far as that means something here.
-func (s *shell) end() {
-	words := s.words
-	for len(words) > 0 && words[0].plain && slices.Contains(reserved, words[0].text) {
-		words = words[1:]
-	}
-	if len(words) > 0 && prompt(words[0].text) {
-		words = words[1:]
-	}
-	if len(words) == 0 {
-		s.assign(false)
-		return
-	}
-	switch name := words[0].text; {
-	case slices.Contains(declares, name):
-		s.declare(words)
-	case name == "unset":
-		for _, w := range words[1:] {
-			s.vars.unset(w.text)
-		}
-	case name == "set":
-		s.options(words[1:])
-	case name == "source" || name == ".":
-		if len(words) > 1 {
-			s.note(words[0].at, "the file %s is not read: what it sets is not known", brief(words[1].text))
-		}
-	default:
-		command{shell: s, words: words, env: s.sets, image: s.image, host: s.host}.start()
-	}
-}
-
-var reserved = []string{"{", "}", "!", "if", "then", "elif", "else", "fi", "while", "until", "do", "done"}
-
-// prompt says whether the word is the end of a prompt that was pasted too.
-func prompt(text string) bool {
-	return text == "$" || text == "%" || text == ">" ||
-		strings.Contains(text, "@") && (strings.HasSuffix(text, "$") || strings.HasSuffix(text, "#"))
-}
-
-func (s *shell) assign(exported bool) {
-	for _, set := range s.sets {
-		set.value.exported = exported
-		if set.append {
-			if s.expanded += len(s.vars.vars[set.name].first().text); s.expanded > maxExpanded {
-				continue
-			}
-		}
-		if !s.vars.set(set) {
-			s.note(set.at, "more than %d variables are set: %s was not read", maxVariables, brief(set.name))
-		}
-	}
-}
-
-func (s *shell) declare(words []word) {
-	exported := words[0].text == "export"
-	for _, w := range words[1:] {
-		exported = exported || strings.HasPrefix(w.text, "-") && strings.Contains(w.text, "x")
-	}
-	s.assign(exported)
-	for _, w := range words[1:] {
-		if exported {
-			s.vars.export(w.text)
-		}
-	}
-}
-
-func (s *shell) options(words []word) {
-	for i, w := range words {
-		name := ""
-		if i+1 < len(words) {
-			name = words[i+1].text
-		}
-		switch {
-		case w.text == "-o" && name == "allexport", strings.HasPrefix(w.text, "-") && strings.Contains(w.text, "a"):
-			s.vars.all = true
-		case w.text == "+a":
-			s.vars.all = false
-		}
-	}
 }

@@ -80,8 +80,13 @@ func (l Launch) ArgPlace(index int) Place {
 // run and kubectl run. It executes nothing and reads nothing but the text. What it
 // can't know, such as $(hostname) or a variable of the caller's, is left as typed
 // and noted where it matters.
-func ParseCommands(text string) Script {
-	r := &reader{text: text, seen: Place{1, 1}, installed: map[kvlayout.Engine]string{}}
+func ParseCommands(text string) Script { return ParseCommandsOf("", text) }
+
+// ParseCommandsOf is ParseCommands for a text that may have an engine's arguments
+// without the program: what begins with a flag, or with a model and a flag, is then
+// taken for those. The engine is vLLM's or SGLang's, "" for none.
+func ParseCommandsOf(kind kvlayout.Engine, text string) Script {
+	r := &reader{text: text, seen: Place{1, 1}, installed: map[kvlayout.Engine]string{}, bare: kind}
 	if len(text) > MaxText {
 		r.note(0, "the text has %d bytes, more than %d: nothing of it was read", len(text), MaxText)
 		return r.out
@@ -99,10 +104,11 @@ type reader struct {
 	text string
 	out  Script
 
-	expanded int // bytes that variables added
-	nested   int // texts inside the text
-	stored   int // words of variables
-	args     int // arguments of launches
+	bare     kvlayout.Engine // whose arguments may stand without a program
+	expanded int             // bytes that variables added
+	nested   int             // texts inside the text
+	stored   int             // words of variables
+	args     int             // arguments of launches
 	// installed is the release of an engine that the text installs.
 	installed map[kvlayout.Engine]string
 

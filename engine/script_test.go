@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pdpool/pdpool/engine"
+	"github.com/pdpool/pdpool/kvlayout"
 )
 
 // describe is a script as its golden file has it.
@@ -159,5 +160,25 @@ func TestParseCommands(t *testing.T) {
 				t.Errorf("%s\n%s\nnotes %v", tc.text, diff, s.Notes)
 			}
 		})
+	}
+}
+
+func TestParseCommandsOf(t *testing.T) {
+	for text, want := range map[string]string{
+		"-tp 8 --block-size 64":                 "vLLM|-tp|8|--block-size|64",
+		"org/m -tp 8":                           "vLLM|org/m|-tp|8",
+		"A=1 --port 1":                          "A=1 vLLM|--port|1",
+		"/usr/bin/vllm serve m":                 "vLLM|m",
+		"/usr/bin/nohup sglang serve m":         "SGLang|m",
+		"python3 -m sglang.launch_server --x 1": "SGLang|--x|1",
+	} {
+		if diff := cmp.Diff([]string{want}, launches(engine.ParseCommandsOf(kvlayout.VLLM, text))); diff != "" {
+			t.Errorf("%s\n%s", text, diff)
+		}
+	}
+	for _, text := range []string{"echo -tp 8", "ls"} {
+		if s := engine.ParseCommandsOf(kvlayout.VLLM, text); len(s.Launches) > 0 {
+			t.Errorf("%s: %v", text, launches(s))
+		}
 	}
 }

@@ -37,36 +37,42 @@ var shells = []string{"bash", "sh", "dash", "zsh", "ash"}
 
 // start finds the engine in a command, through what it is wrapped in.
 func (c command) start() {
+	if bare := c.shell.bare; bare != "" && !runsPrograms(c.words[0].text) && looksServed(c.words) {
+		c.launch(bare, c.words[0].at, c.words)
+		return
+	}
 	for range 16 {
-		if len(c.words) == 0 || c.engine() {
-			return
-		}
-		name := path.Base(c.words[0].text)
-		wrapper, ok := prefixPrograms[name]
-		switch {
-		case ok:
-			c.words = wrapper.after(c.words)
-		case name == "env":
-			c.envProgram()
-		case slices.Contains(shells, name):
-			c.shellProgram()
-			return
-		case name == "docker" || name == "podman" || name == "nerdctl":
-			if !c.container() {
-				return
-			}
-		case name == "kubectl" || name == "oc":
-			if !c.kubectl() {
-				return
-			}
-		case slices.Contains(launcherPrograms, name):
-			c.search()
-			return
-		default:
-			c.installs()
+		if len(c.words) == 0 || c.engine() || !c.unwrap() {
 			return
 		}
 	}
+}
+
+// unwrap takes one program off the command that runs another one; false when the
+// command has been dealt with.
+func (c *command) unwrap() bool {
+	name := path.Base(c.words[0].text)
+	wrapper, ok := prefixPrograms[name]
+	switch {
+	case ok:
+		c.words = wrapper.after(c.words)
+	case name == "env":
+		c.envProgram()
+	case name == "docker" || name == "podman" || name == "nerdctl":
+		return c.container()
+	case name == "kubectl" || name == "oc":
+		return c.kubectl()
+	case slices.Contains(shells, name):
+		c.shellProgram()
+		return false
+	case slices.Contains(launcherPrograms, name):
+		c.search()
+		return false
+	default:
+		c.installs()
+		return false
+	}
+	return true
 }
 
 // engine reports whether the command itself starts an engine, and keeps it if so.
