@@ -57,10 +57,10 @@ func indexerFamilies() []family {
 			Model{Architecture: "GlmMoeDsaForCausalLM", AttentionHeads: 64, Experts: 256, MaxLength: 1048576},
 			indexers(21, latents(78)), indexers(1, latents(1)),
 			"zai-org/GLM-5.2", "zai-org/GLM-5.2-FP8", "zai-org/GLM-5.3", "zai-org/GLM-5.3-FP8"),
-		// MiniMaxAI/MiniMax-M3: grouped heads, sparse_index_dim 128 in the 57 layers
+		// MiniMaxAI/MiniMax-M3, text_config: grouped heads, sparse_index_dim 128 in the 57 layers
 		// that sparse_attention_freq marks; num_mtp_modules 7.
 		checkpoints(
-			Model{Architecture: "MiniMaxM3ForCausalLM", AttentionHeads: 64, Experts: 128, MaxLength: 1048576},
+			Model{Architecture: "MiniMaxM3SparseForConditionalGeneration", AttentionHeads: 64, Experts: 128, MaxLength: 1048576},
 			keyIndexers(57, grouped(60, 4, 128)), keyIndexers(7, grouped(7, 4, 128)),
 			"MiniMaxAI/MiniMax-M3"),
 	}

@@ -136,6 +136,9 @@ func (r configRoot) language() configFields {
 		if nested.ModelType == "" && !nested.Layers.given && len(nested.LayersBlockType.values) == 0 {
 			continue
 		}
+		if nested.ModelType == "" {
+			nested.ModelType = r.ModelType // MiniMax-M3 names it on the outside only.
+		}
 		if nested.Quantized == (quant{}) {
 			nested.Quantized = r.Quantized
 		}

@@ -20,7 +20,7 @@ func familyOf(modelType string) buildGroups {
 		"qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text", "ernie4_5", "ernie4_5_moe", "exaone4",
 		"glm4", "glm4_moe", "glm4v_moe_text", "minimax_m2", "gpt_oss", "gemma2", "gemma3_text", "llama4_text":
 		return (*configParser).headGroups
-	case "minimax_m3", "minimax_m3_text":
+	case "minimax_m3", "minimax_m3_text", "minimax_m3_vl":
 		return (*configParser).minimaxGroups
 	case "kimi_linear":
 		return (*configParser).kimiGroups

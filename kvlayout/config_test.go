@@ -69,7 +69,10 @@ func TestParseConfigSpellings(t *testing.T) {
 		want   []LayerGroup
 	}{
 		"language_config": {`{"model_type":"deepseek_vl_v2","language_config":{` + mla + `}}`, []LayerGroup{full(4, latent)}},
-		"llm_config":      {`{"llm_config":{` + mla + `}}`, []LayerGroup{full(4, latent)}},
+		"a nested model without a type": {
+			`{"model_type":"deepseek_v3","text_config":{` + strings.TrimPrefix(mla, `"model_type":"deepseek_v3",`) + `}}`, []LayerGroup{full(4, latent)},
+		},
+		"llm_config": {`{"llm_config":{` + mla + `}}`, []LayerGroup{full(4, latent)}},
 		"no KV heads means as many as heads": {
 			`{"model_type":"llama","num_hidden_layers":2,"num_attention_heads":4,"hidden_size":32}`,
 			[]LayerGroup{full(2, headSharded(4, 8, 0))},

@@ -126,10 +126,12 @@ func TestPoolRaisesBlocks(t *testing.T) {
 		{"moonshotai/Kimi-Linear-48B-A3B-Instruct", Cache{Layout: Layout{TP: 2}, BlockTokens: 2048}, 2048},
 		{"moonshotai/Kimi-Linear-48B-A3B-Instruct", Cache{Layout: Layout{TP: 2}, BlockTokens: 600}, 1200},
 		// As engines have logged it: Qwen3-Next 544 (with 1.49 % of padding), the same
-		// on two ranks, and Qwen3.5-27B 784.
+		// on two ranks, Qwen3.5-27B 784, and Qwen3.5-35B-A3B 1,056 on two and 528 on four.
 		{"Qwen/Qwen3-Next-80B-A3B-Instruct", Cache{Layout: Layout{TP: 1}}, 544},
 		{"Qwen/Qwen3-Next-80B-A3B-Instruct", Cache{Layout: Layout{TP: 2}}, 544},
 		{"Qwen/Qwen3.5-27B", Cache{Layout: Layout{TP: 1}}, 784},
+		{"Qwen/Qwen3.5-35B-A3B", Cache{Layout: Layout{TP: 2}}, 1056},
+		{"Qwen/Qwen3.5-35B-A3B", Cache{Layout: Layout{TP: 4}}, 528},
 		// 4 ranks: 1,067,008 bytes and 1,024 a token; 1 rank: 4,268,032 and 2,048.
 		{"Qwen/Qwen3.5-397B-A17B", Cache{Layout: Layout{TP: 4}}, 1056},
 		{"Qwen/Qwen3.5-397B-A17B", Cache{Layout: Layout{TP: 1, DP: 8}}, 2096},
