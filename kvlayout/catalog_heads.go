@@ -116,6 +116,17 @@ func windowFamilies() []family {
 		checkpoints(
 			Model{Architecture: "Gemma3ForConditionalGeneration", AttentionHeads: 32},
 			interleaved(SlidingWindow, 52, 10, 16, 128, 1024), nil, "google/gemma-3-27b-it", "google/gemma-3-27b-pt"),
+		// google/gemma-4-26B-A4B, text_config: every sixth layer is full, with
+		// num_global_key_value_heads 2 of global_head_dim 512.
+		checkpoints(
+			Model{Architecture: "Gemma4ForConditionalGeneration", AttentionHeads: 16, Experts: 128, MaxLength: 262144},
+			append([]LayerGroup{{Kind: SlidingWindow, Layers: 25, Attention: headSharded(8, 256, 1024)}}, grouped(5, 2, 512)...), nil,
+			"google/gemma-4-26B-A4B", "google/gemma-4-26B-A4B-it"),
+		// google/gemma-4-31B-it by nvidia/Gemma-4-31B-IT-NVFP4, a quantisation of it.
+		checkpoints(
+			Model{Architecture: "Gemma4ForConditionalGeneration", AttentionHeads: 32, MaxLength: 262144},
+			append([]LayerGroup{{Kind: SlidingWindow, Layers: 50, Attention: headSharded(16, 256, 1024)}}, grouped(10, 4, 512)...), nil,
+			"google/gemma-4-31B-it"),
 		// meta-llama/Llama-4-Scout-17B-16E-Instruct, text_config: attention_chunk_size
 		// 8192, every fourth layer is full (Transformers' no_rope_layer_interval).
 		checkpoints(

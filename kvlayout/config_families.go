@@ -20,6 +20,8 @@ func familyOf(modelType string) buildGroups {
 		"qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text", "ernie4_5", "ernie4_5_moe", "exaone4",
 		"glm4", "glm4_moe", "glm4v_moe_text", "minimax_m2", "gpt_oss", "gemma2", "gemma3_text", "llama4_text":
 		return (*configParser).headGroups
+	case "gemma4_text":
+		return (*configParser).gemma4Groups
 	case "minimax_m3", "minimax_m3_text", "minimax_m3_vl":
 		return (*configParser).minimaxGroups
 	case "kimi_linear":
@@ -42,8 +44,6 @@ func beyondModel(modelType string) string {
 		return "its indexer caches pooled keys (index_kpool), which have no geometry here"
 	case "gemma3n", "gemma3n_text":
 		return "some of its layers use the cache of others"
-	case "gemma4", "gemma4_text":
-		return "its layers have heads of two sizes, which have no geometry here"
 	case "mimo_v2_flash":
 		return "its windowed layers have other heads than its full ones, which have no geometry here"
 	}

@@ -40,6 +40,9 @@ type configFields struct {
 	UseSlidingWindow     *bool      `json:"use_sliding_window"`
 	MaxWindowLayers      number     `json:"max_window_layers"`
 	ChunkSize            number     `json:"attention_chunk_size"`
+	GlobalHeadDim        number     `json:"global_head_dim"`
+	GlobalKVHeads        number     `json:"num_global_key_value_heads"`
+	KeyIsValue           *bool      `json:"attention_k_eq_v"`
 	NoRopeLayers         numberList `json:"no_rope_layers"`
 	NoRopeInterval       number     `json:"no_rope_layer_interval"`
 	FullInterval         number     `json:"full_attention_interval"`

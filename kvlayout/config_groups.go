@@ -70,30 +70,54 @@ func (p *configParser) headGroups() (groups, drafts []LayerGroup, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	kinds, err := p.layerKinds()
+	groups, err = p.windowed(attention, attention)
+	return groups, p.draftsLike(attention), err
+}
+
+// gemma4Groups: the full layers have heads of their own. Their key is their value,
+// and is cached twice all the same.
+func (p *configParser) gemma4Groups() (groups, drafts []LayerGroup, err error) {
+	local, err := p.heads()
 	if err != nil {
 		return nil, nil, err
 	}
+	if p.KeyIsValue == nil || !*p.KeyIsValue || len(p.LayerTypes.values) == 0 {
+		return nil, nil, p.refuse([]string{"attention_k_eq_v", "layer_types"}, "it does not say which of its layers share key and value")
+	}
+	if err := p.need(map[string]number{"global_head_dim": p.GlobalHeadDim, "num_global_key_value_heads": p.GlobalKVHeads}); err != nil {
+		return nil, nil, err
+	}
+	groups, err = p.windowed(headSharded(p.GlobalKVHeads.value, p.GlobalHeadDim.value, 0), local)
+	return groups, nil, err
+}
+
+// windowed deals the layers to full attention and to windows of a shape each.
+func (p *configParser) windowed(full, local Attention) (groups []LayerGroup, err error) {
+	kinds, err := p.layerKinds()
+	if err != nil {
+		return nil, err
+	}
 	for _, kind := range kinds {
-		g := LayerGroup{Kind: kind, Layers: 1, Attention: attention}
+		g := LayerGroup{Kind: kind, Layers: 1, Attention: local}
 		switch kind {
 		case FullAttention:
+			g.Attention = full
 		case SlidingWindow:
 			if err := p.need(map[string]number{"sliding_window": p.SlidingWindow}); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 			g.Attention.Window = p.SlidingWindow.value
 		case ChunkedLocal:
 			if err := p.need(map[string]number{"attention_chunk_size": p.ChunkSize}); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 			g.Attention.Window = p.ChunkSize.value
 		case Indexer, Recurrent:
-			return nil, nil, p.refuse([]string{"layer_types"}, "layer_types has a kind of layer that its architecture does not")
+			return nil, p.refuse([]string{"layer_types"}, "layer_types has a kind of layer that its architecture does not")
 		}
 		groups = addLayers(groups, g)
 	}
-	return groups, p.draftsLike(attention), nil
+	return groups, nil
 }
 
 // draftsLike are the draft layers, full attention of the model's own shape. The

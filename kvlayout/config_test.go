@@ -272,8 +272,17 @@ func TestParseConfigRefuses(t *testing.T) {
 		"heads that do not divide": {
 			`{"model_type":"llama","num_hidden_layers":2,"num_attention_heads":3,"hidden_size":32}`, []string{"head_dim"}, "3 heads do not divide",
 		},
-		"pooled keys":   {`{"model_type":"glm5_next"}`, nil, "index_kpool"},
-		"two sizes":     {`{"model_type":"gemma4_text"}`, nil, "heads of two sizes"},
+		"pooled keys": {`{"model_type":"glm5_next"}`, nil, "index_kpool"},
+		"no global heads": {
+			`{"model_type":"gemma4_text","num_hidden_layers":1,"num_attention_heads":4,"head_dim":8,"attention_k_eq_v":true,"layer_types":["full_attention"]}`,
+			[]string{"global_head_dim", "num_global_key_value_heads"},
+			"lacks",
+		},
+		"key and value apart": {
+			`{"model_type":"gemma4_text","num_hidden_layers":1,"num_attention_heads":4,"head_dim":8,"layer_types":["full_attention"]}`,
+			[]string{"attention_k_eq_v", "layer_types"},
+			"share key and value",
+		},
 		"others' cache": {`{"model_type":"gemma3n_text"}`, nil, "the cache of others"},
 		"other heads":   {`{"model_type":"mimo_v2_flash"}`, nil, "other heads"},
 		"compressed":    {`{"model_type":"deepseek_v4"}`, nil, "compress_ratios), which has no geometry here; its layers do not cache alike"},
