@@ -11,8 +11,10 @@ type Transfer struct {
 	// Prefill and Decode are the layouts of a DP rank. SGLang's DP attention lies
 	// inside TP: its TP there is tp / dp.
 	Prefill, Decode Layout
-	BlockTokens     int // of both sides, after raising
-	Tokens          int // of a new prompt, none of which decode has
+	// BlockTokens is the block of full attention on both sides, after raising. Windows
+	// are counted in it too, also where the pool gives them larger blocks.
+	BlockTokens int
+	Tokens      int // of a new prompt, none of which decode has
 	// OwnDrafts says that both sides cache the model's own draft layers, DraftTokens
 	// how many tokens they speculate per step.
 	OwnDrafts   bool
