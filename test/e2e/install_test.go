@@ -14,6 +14,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -46,8 +47,9 @@ func needHelm() {
 	}
 }
 
-// Ways to take it all away.
+// Ways to take it away.
 const (
+	operatorAlone   = "operator alone, the pool goes on"
 	poolsFirst      = "pools first"
 	operatorFirst   = "operator first"
 	definitionFirst = "definition first"
@@ -66,37 +68,39 @@ func definition() *unstructured.Unstructured {
 // nothing of them is left.
 func uninstall(ctx context.Context, namespace, order string) {
 	GinkgoHelper()
-	pools := func() {
-		err := k8s.DeleteAllOf(ctx, &v1alpha1.PDPool{}, client.InNamespace(namespace))
-		if !apierrors.IsNotFound(err) {
-			Expect(err).NotTo(HaveOccurred())
-		}
-	}
 	operator := func() { Expect(helm(ctx, "uninstall", "pdpool", "--wait", "--ignore-not-found")).To(Succeed()) }
 	crd := func() { Expect(client.IgnoreNotFound(k8s.Delete(ctx, definition()))).To(Succeed()) }
 	switch order {
+	case operatorAlone:
+		operator()
+		return
 	case poolsFirst:
-		pools()
+		removePools(ctx, namespace)
 		operator()
 		crd()
 	case operatorFirst:
 		operator()
-		pools()
+		removePools(ctx, namespace)
 		crd()
 	case definitionFirst:
+		collected(ctx, namespace)
 		crd()
 		operator()
 	case namespaceFirst:
 		Expect(k8s.Delete(ctx, &corev1.Namespace{ObjectMeta: meta("", operatorNamespace)})).To(Succeed())
 		Expect(k8s.WaitGone(ctx, &corev1.Namespace{ObjectMeta: meta("", operatorNamespace)}, goneWithin)).To(Succeed())
-		pools()
+		removePools(ctx, namespace)
 		crd()
 	}
 	Expect(k8s.WaitGone(ctx, definition(), goneWithin)).To(Succeed())
 	Eventually(func(g Gomega, ctx context.Context) {
 		pods := &corev1.PodList{}
 		g.Expect(k8s.List(ctx, pods, client.InNamespace(namespace))).To(Succeed())
-		g.Expect(pods.Items).To(BeEmpty())
+		var left []string
+		for _, pod := range pods.Items {
+			left = append(left, pod.Name)
+		}
+		g.Expect(left).To(BeEmpty())
 	}).WithContext(ctx).WithTimeout(goneWithin).Should(Succeed())
 	if order != namespaceFirst {
 		err := k8s.Get(ctx, client.ObjectKey{Name: "pdpool"}, &admissionv1.ValidatingWebhookConfiguration{})
@@ -104,9 +108,32 @@ func uninstall(ctx context.Context, namespace, order string) {
 	}
 }
 
-var _ = Describe("The chart", func() {
-	const rounds = 10
+// removePools deletes pools as docs/operating.md says: each goes when its children have.
+func removePools(ctx context.Context, namespace string) {
+	GinkgoHelper()
+	pools := &v1alpha1.PDPoolList{}
+	Expect(k8s.List(ctx, pools, client.InNamespace(namespace))).To(Succeed())
+	for i := range pools.Items {
+		Expect(k8s.Delete(ctx, &pools.Items[i], client.PropagationPolicy(metav1.DeletePropagationForeground))).To(Succeed())
+	}
+	for i := range pools.Items {
+		Expect(k8s.WaitGone(ctx, &pools.Items[i], goneWithin)).To(Succeed())
+	}
+}
 
+// collected waits until Kubernetes' garbage collector knows the kind PDPool, half a
+// minute after its definition at the most: what belongs to no pool goes then.
+func collected(ctx context.Context, namespace string) {
+	GinkgoHelper()
+	orphan := &corev1.ConfigMap{ObjectMeta: meta(namespace, "orphan")}
+	orphan.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: "PDPool", Name: "nobody", UID: "d0e5f8d4-0000-4000-8000-000000000000",
+	}}
+	Expect(k8s.Create(ctx, orphan)).To(Succeed())
+	Expect(k8s.WaitGone(ctx, orphan, goneWithin)).To(Succeed())
+}
+
+var _ = Describe("The chart", func() {
 	It("is installed and obeyed at once, ten times in a row, and leaves nothing stuck whatever goes first", func(ctx context.Context) {
 		needMachine()
 		needHelm()
@@ -115,11 +142,15 @@ var _ = Describe("The chart", func() {
 			Expect(install(ctx)).To(Succeed())
 			Expect(operatorReady(ctx)).To(Succeed())
 		}, NodeTimeout(5*time.Minute))
-		orders := []string{poolsFirst, operatorFirst, definitionFirst, namespaceFirst}
+		orders := []string{
+			poolsFirst, operatorAlone, operatorFirst, operatorAlone, definitionFirst, operatorAlone,
+			namespaceFirst, operatorAlone, operatorAlone, operatorAlone,
+		}
 		s := setup{model: smallMLA, prefill: tp(1), decode: tp(1), backend: "SharedMemory"}
 		broken := setup{model: smallMLA, prefill: tp(4), decode: dcp(4, 4, 48), backend: "TCP"}
-		for round := range rounds {
-			order := orders[round%len(orders)]
+		p := s.start(ctx, namespace, "pool")
+		for round, order := range orders {
+			before := p.everything(ctx)
 			began := time.Now()
 			uninstall(ctx, namespace, order)
 			gone := time.Since(began)
@@ -132,9 +163,14 @@ var _ = Describe("The chart", func() {
 			Expect(err).To(HaveOccurred(), "round %d", round)
 			Expect(err.Error()).To(ContainSubstring("interleave-block"), "round %d", round)
 			Expect(k8s.WaitReady(ctx, namespace, "pool", readyWithin)).To(Succeed())
+			if order == operatorAlone {
+				for uid, pod := range before {
+					Expect(p.everything(ctx)).To(HaveKey(uid), pod.Name+" went on")
+				}
+			}
 			AddReportEntry(strings.Join([]string{"round", itoa(round)}, " "), fmt.Sprintf("%s: gone after %.1f s, installed after %.1f s, a pool ready after %.1f s",
 				order, gone.Seconds(), installed.Seconds(), (time.Since(began)-installed).Seconds()), ReportEntryVisibilityAlways)
 		}
-		pool{setup: s, namespace: namespace, name: "pool"}.serves(ctx, smallMLA.answer, 0)
+		p.serves(ctx, smallMLA.answer, 0)
 	})
 })
