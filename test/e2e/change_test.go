@@ -114,11 +114,20 @@ func (p pool) onlyNew(ctx context.Context, old string, replicas int) {
 	}).WithContext(ctx).Should(Succeed())
 }
 
-func noneAcross(outcomes []outcome) {
+// noneAcross checks that no request met two pairing keys: by its own text, and by the
+// refusals that the agents of the pods that are there have counted.
+func (p pool) noneAcross(ctx context.Context, outcomes []outcome) {
 	GinkgoHelper()
 	for _, o := range outcomes {
 		Expect(o.wrong()).To(BeFalse(), o.String())
 		Expect(o.Error).NotTo(ContainSubstring("pairing-differs"), o.String())
+	}
+	pods, err := k8s.Pods(ctx, p.namespace, p.name, "")
+	Expect(err).NotTo(HaveOccurred())
+	for _, pod := range pods {
+		ports, err := cluster.Ports(&pod)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(series(ctx, &pod, ports.Agent)["pdpool_agent_refusals_total"]).To(BeZero(), pod.Name)
 	}
 }
 
@@ -140,7 +149,7 @@ var _ = Describe("A change of layout under a request loop", func() {
 		l.served(ctx, 10)
 		outcomes := l.end()
 		show("change with GPUs free", outcomes)
-		noneAcross(outcomes)
+		p.noneAcross(ctx, outcomes)
 		for _, o := range outcomes {
 			Expect(o.good()).To(BeTrue(), o.String())
 		}
@@ -163,7 +172,7 @@ var _ = Describe("A change of layout under a request loop", func() {
 		l.served(ctx, 10)
 		outcomes := l.end()
 		show("change without free GPUs", outcomes)
-		noneAcross(outcomes)
+		p.noneAcross(ctx, outcomes)
 		for _, o := range outcomes {
 			Expect(o.good()).To(BeTrue(), o.String())
 		}
@@ -200,7 +209,7 @@ var _ = Describe("A change of layout under a request loop", func() {
 			AddReportEntry("the manager was killed after", step, ReportEntryVisibilityAlways)
 		}
 		show("change while the manager is killed", outcomes)
-		noneAcross(outcomes)
+		p.noneAcross(ctx, outcomes)
 		for _, o := range outcomes {
 			Expect(o.good()).To(BeTrue(), o.String())
 		}
