@@ -1,0 +1,226 @@
+// Package manifest finds PDPools in files of YAML or JSON as people keep them:
+// several documents, lists, what kustomize and helm print. It keeps where each
+// field stands, so that what is said of a field can name its line.
+//
+// Its cost is bounded whatever the text is: see the constants.
+package manifest
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/pdpool/pdpool/api/v1alpha1"
+)
+
+// Bounds of a document. An API server takes no object near any of them.
+const (
+	MaxDocument = 1 << 20 // bytes
+	MaxValues   = 100_000 // values, each alias counted with all that it stands for
+	MaxDepth    = 100     // lists and maps in each other
+)
+
+// Place is where something stands: lines and columns count from 1, 0 is unknown.
+type Place struct {
+	File   string `json:"file"`
+	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
+}
+
+// String is file:line:column, as terminals and editors open it.
+func (p Place) String() string {
+	switch {
+	case p.Line < 1:
+		return p.File
+	case p.Column < 1:
+		return fmt.Sprintf("%s:%d", p.File, p.Line)
+	}
+	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
+}
+
+// Error is a document that could not be read, or not as a PDPool.
+type Error struct {
+	Place Place  `json:"place"`
+	Text  string `json:"message"`
+}
+
+func (e *Error) Error() string { return e.Place.String() + ": " + e.Text }
+
+// Content is what a file holds.
+type Content struct {
+	Pools []Pool
+	// Errors are the documents that could not be read. Those beside them were.
+	Errors []*Error
+	// Others counts objects of other kinds.
+	Others int
+}
+
+// Read reads all documents of a file. The name is for places only.
+func Read(file string, text []byte) Content {
+	var out Content
+	for _, c := range split(text) {
+		out.chunk(file, c)
+	}
+	return out
+}
+
+func (c *Content) fail(p Place, format string, args ...any) {
+	c.Errors = append(c.Errors, &Error{Place: p, Text: fmt.Sprintf(format, args...)})
+}
+
+func (c *Content) chunk(file string, part chunk) {
+	at := Place{File: file, Line: part.line}
+	if len(part.text) > MaxDocument {
+		if !strings.Contains(part.text, "PDPool") {
+			c.Others++
+			return
+		}
+		c.fail(at, "the document has %d bytes, more than %d", len(part.text), MaxDocument)
+		return
+	}
+	var root yaml.Node
+	if err := yaml.Unmarshal([]byte(part.text), &root); err != nil {
+		line, text := syntax(err)
+		at.Line += line
+		c.fail(at, "%s", text)
+		return
+	}
+	if len(root.Content) == 0 || isNull(root.Content[0]) {
+		return // nothing but comments
+	}
+	c.object(document{file: file, base: part.line - 1, node: root.Content[0]})
+}
+
+// document is one object: the node of it, and the lines before its text.
+type document struct {
+	file string
+	base int
+	node *yaml.Node
+}
+
+func (d document) place(n *yaml.Node) Place {
+	return Place{File: d.file, Line: d.base + n.Line, Column: n.Column}
+}
+
+func (c *Content) object(d document) {
+	at := d.place(d.node)
+	group, kind := scalarOf(d.node, "apiVersion"), scalarOf(d.node, "kind")
+	ours := strings.HasPrefix(group, v1alpha1.GroupVersion.Group+"/")
+	list := kind == "List" || ours && kind == "PDPoolList"
+	switch {
+	case d.node.Kind != yaml.MappingNode:
+		c.fail(at, "the document is no object with apiVersion and kind")
+		return
+	case kind == "":
+		c.fail(at, "the object says no kind")
+		return
+	case !list && (kind != "PDPool" || group != "" && !ours):
+		c.Others++
+		return
+	}
+	if err := measure(d.node); err != nil {
+		c.fail(at, "%v", err)
+		return
+	}
+	if list {
+		for _, item := range items(d.node) {
+			c.object(document{file: d.file, base: d.base, node: item})
+		}
+		return
+	}
+	if known := v1alpha1.GroupVersion.String(); group != known {
+		c.fail(at, "apiVersion %q is not known, only %s", group, known)
+		return
+	}
+	c.pool(d)
+}
+
+// items are the objects of a list.
+func items(list *yaml.Node) []*yaml.Node {
+	_, value := child(list, "items")
+	if value == nil || value.Kind != yaml.SequenceNode {
+		return nil
+	}
+	out := make([]*yaml.Node, 0, len(value.Content))
+	for _, item := range value.Content {
+		out = append(out, aliased(item))
+	}
+	return out
+}
+
+// isNull says that a document holds no value at all.
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+// aliased is what an alias stands for, and any other node itself.
+func aliased(n *yaml.Node) *yaml.Node {
+	for range MaxDepth {
+		if n.Kind != yaml.AliasNode || n.Alias == nil {
+			break
+		}
+		n = n.Alias
+	}
+	return n
+}
+
+// child finds a key of a map; nils where there is none.
+func child(n *yaml.Node, name string) (key, value *yaml.Node) {
+	if n == nil || n.Kind != yaml.MappingNode {
+		return nil, nil
+	}
+	for i := len(n.Content) - 2; i >= 0; i -= 2 { // the last of a repeated key counts
+		if k := aliased(n.Content[i]); k.Kind == yaml.ScalarNode && k.Value == name {
+			return n.Content[i], aliased(n.Content[i+1])
+		}
+	}
+	return nil, nil
+}
+
+func scalarOf(n *yaml.Node, name string) string {
+	_, value := child(n, name)
+	if value == nil || value.Kind != yaml.ScalarNode {
+		return ""
+	}
+	return value.Value
+}
+
+// measure holds the bounds on values and depth, which also ends aliases of
+// themselves.
+func measure(n *yaml.Node) error {
+	left := MaxValues
+	var walk func(n *yaml.Node, depth int) error
+	walk = func(n *yaml.Node, depth int) error {
+		left--
+		switch {
+		case left < 0:
+			return fmt.Errorf("the object has more than %d values, aliases counted with what they stand for", MaxValues)
+		case depth > MaxDepth:
+			return fmt.Errorf("lists and maps lie in each other more than %d deep", MaxDepth)
+		case n.Kind == yaml.AliasNode:
+			return walk(n.Alias, depth+1)
+		}
+		for _, inner := range n.Content {
+			if err := walk(inner, depth+1); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return walk(n, 0)
+}
+
+var lineOf = regexp.MustCompile(`^line (\d+): `)
+
+// syntax splits the parser's error into the lines before its place and its text.
+func syntax(err error) (lines int, text string) {
+	text = strings.TrimPrefix(err.Error(), "yaml: ")
+	if m := lineOf.FindStringSubmatch(text); m != nil {
+		n, wrong := strconv.Atoi(m[1])
+		if wrong == nil {
+			return max(n-1, 0), "the YAML can't be read: " + text[len(m[0]):]
+		}
+	}
+	return 0, "the YAML can't be read: " + text
+}
