@@ -13,7 +13,12 @@ import (
 // peers.
 func openMover(o Options, m *metrics, keys *keyring) (transport.Mover, string, error) {
 	ip := o.PodIP.Unmap().String()
-	dropped := func(reason string) { m.drop(portData, reason) }
+	dropped := func(reason string) {
+		m.drop(portData, reason)
+		if reason == "proof" || reason == "listener-proof" {
+			keys.again()
+		}
+	}
 	switch {
 	case o.Mover != nil:
 		return o.Mover, "mem", nil

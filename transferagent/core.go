@@ -24,6 +24,8 @@ type limits struct {
 	peerQueue int           // notifications that wait for one peer
 	orders    int           // copy orders that wait for one peer
 	dials     int           // handshakes at a time
+	hostDials int           // of them with one host
+	patience  time.Duration // of a handshake that others wait behind
 	dial      time.Duration // one handshake or mover session, whole
 	send      time.Duration // one notification
 	revoke    time.Duration // one attempt
@@ -33,7 +35,7 @@ type limits struct {
 
 func defaultLimits(own netip.Addr) limits {
 	return limits{
-		own: own.Unmap(), peers: 1024, peerQueue: 4096, orders: 1 << 16, dials: 64,
+		own: own.Unmap(), peers: 1024, peerQueue: 4096, orders: 1 << 16, dials: 64, hostDials: 16, patience: 2 * time.Second,
 		dial: 10 * time.Second, send: 10 * time.Second, revoke: 10 * time.Second, retry: time.Second, turn: 15 * time.Second,
 	}
 }
@@ -99,15 +101,18 @@ func (a *Agent) agentCore(ctx context.Context, o Options, m *metrics, keys *keyr
 func newLoop(o Options, m *metrics, mover transport.Mover, name string, keys *keyring) *loop {
 	c := o.Config
 	want := localRanks(&c) * (1 + c.Layout.Defaulted().TP)
+	pace, limits := o.pace.withDefaults(), defaultLimits(o.PodIP)
 	return &loop{
-		log: o.Log, metrics: m, keys: keys, strangers: noisy{log: o.Log}, mover: mover, limits: defaultLimits(o.PodIP), ports: c.Ports, config: &c,
+		log: o.Log, metrics: m, keys: keys, strangers: noisy{log: o.Log}, mover: mover, limits: limits, ports: c.Ports, config: &c,
 		self: moriio.Agent{
 			Version: moriio.AgentVersion, Epoch: incarnation(), Pairing: c.Pairing, Role: c.Role, Pool: c.Namespace + "/" + c.Pool,
 			DPStart: c.DPStart, Layout: c.Layout, Block: c.Block, KVType: c.KVType, Model: c.Model,
 			Mover: name, Address: mover.Address(),
 		},
 		inbox: make(chan turn, inboxTurns), ended: make(chan struct{}), born: time.Now(),
-		peers: map[session.Peer]*peer{}, plans: map[flowKey]*plan{},
+		leaving: departure{log: o.Log, engine: newEnginePages(c.Ports.HTTP), settle: pace.settle, every: pace.probe},
+		dials:   dialling{total: limits.dials, perHost: limits.hostDials, within: limits.dial},
+		peers:   map[session.Peer]*peer{}, plans: map[flowKey]*plan{},
 		door: door{want: want, slots: map[session.Conn]*slot{}},
 	}
 }
@@ -187,36 +192,34 @@ func (h *coreHealth) alive() error {
 
 // ready implements health.
 func (h *coreHealth) ready(context.Context) error {
-	switch {
-	case h.loop.draining.Load():
-		return errDraining
+	switch err := h.loop.leaving.reason(); {
+	case err != nil:
+		return err
 	case !h.loop.door.open.Load():
 		return errors.New("the engine is not connected with all its ranks")
 	}
 	return h.alive()
 }
 
-// drain implements health: it waits for the transfers that the agent knows, whose
-// blocks it holds or fills. New ones are refused.
+// drain implements health: the transfers that the agent knows have to end, and the
+// requests of its engine, as far as it counts them.
 func (h *coreHealth) drain(ctx context.Context) error {
-	h.loop.draining.Store(true)
-	var idle <-chan struct{}
-	if err := h.loop.ask(ctx, func(context.Context) {
-		if h.loop.idle == nil {
-			h.loop.idle = make(chan struct{})
+	h.loop.leaving.begin(h.loop.door.open.Load())
+	return h.loop.leaving.wait(ctx, h.loop.remnant)
+}
+
+// remnant tells what is live, for drain.
+func (l *loop) remnant(ctx context.Context) (live int, idle <-chan struct{}, err error) {
+	err = l.ask(ctx, func(context.Context) {
+		if live = l.machine.Live(); live == 0 {
+			return
 		}
-		idle = h.loop.idle
-	}); err != nil {
-		return err
-	}
-	select {
-	case <-idle:
-		return nil
-	case <-h.loop.ended:
-		return errEnded
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+		if l.idle == nil {
+			l.idle = make(chan struct{})
+		}
+		idle = l.idle
+	})
+	return live, idle, err
 }
 
 // transfer implements health.

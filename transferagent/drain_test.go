@@ -16,15 +16,17 @@ import (
 	"github.com/pdpool/pdpool/transferagent/kvproto"
 )
 
-// draining has the pod drain and returns where the answer's status comes.
+// draining has the pod drain, waits until nothing begins any more, and returns where
+// the answer's status comes.
 func (p *pod) draining() <-chan int {
 	p.t.Helper()
-	answered := make(chan int, 1)
-	go func() {
-		status, _ := p.get("/drain")
-		answered <- status
-	}()
-	p.await("/readyz", http.StatusServiceUnavailable)
+	answered := p.leave()
+	eventually(p.t, func() error {
+		if _, body := p.get("/readyz"); !strings.Contains(body, errClosing.Error()) {
+			return fmt.Errorf("ready: %s", body)
+		}
+		return nil
+	})
 	return answered
 }
 
@@ -39,12 +41,7 @@ func TestDrainWaitsForLiveTransfers(t *testing.T) {
 		}
 		return nil
 	})
-	answered := make(chan int, 1)
-	go func() {
-		status, _ := pod.get("/drain")
-		answered <- status
-	}()
-	pod.await("/readyz", http.StatusServiceUnavailable)
+	answered := pod.leave()
 	select {
 	case status := <-answered:
 		t.Fatalf("drain answers %d with a live transfer", status)

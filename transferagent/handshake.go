@@ -113,31 +113,13 @@ func (l *loop) describe(ranks []moriio.AgentRank, names []string) (*description,
 	return &description{plain: b, open: open}, nil
 }
 
-// handshake dials a peer for its metadata and, when it has them, opens and keeps
-// a connection to its notify port.
-func (l *loop) handshake(ctx context.Context, at session.Peer) {
-	err := checkPeer(at, l.limits.own)
-	if err == nil && l.dialing >= l.limits.dials {
-		err = fmt.Errorf("%d handshakes are under way already", l.dialing)
-	}
-	if err != nil {
-		l.shaken(ctx, at, nil, err)
-		return
-	}
-	l.dialing++
-	l.group.Go(func() {
-		within, stop := context.WithTimeout(ctx, l.limits.dial)
-		var m *moriio.Metadata
-		err := l.persist(within, func() (err error) {
-			m, err = l.fetchMetadata(within, at)
-			return err
-		})
-		stop()
-		l.do(func(ctx context.Context) {
-			l.dialing--
-			l.shaken(ctx, at, m, err)
-		})
+// askMetadata asks a peer for its metadata, again if that fails at once in a pool with a secret.
+func (l *loop) askMetadata(ctx context.Context, at session.Peer) (m *moriio.Metadata, err error) {
+	err = l.persist(ctx, func() error {
+		m, err = l.fetchMetadata(ctx, at)
+		return err
 	})
+	return m, err
 }
 
 // shaken ends a handshake.

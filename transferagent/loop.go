@@ -41,9 +41,9 @@ type loop struct {
 
 	strangers noisy
 
-	draining atomic.Bool
-	born     time.Time
-	busy     atomic.Int64 // nanoseconds since born at which the current turn began, 0 between turns
+	leaving departure
+	born    time.Time
+	busy    atomic.Int64 // nanoseconds since born at which the current turn began, 0 between turns
 
 	inbox chan turn
 	ended chan struct{} // closed when no turn runs any more
@@ -54,7 +54,7 @@ type loop struct {
 	events  []session.Event // raised by turns, not stepped yet
 	door    door
 	peers   map[session.Peer]*peer
-	dialing int
+	dials   dialling
 	plans   map[flowKey]*plan // of orders that were not answered
 	cause   time.Time         // when what this turn is about came, if that may end a flow
 	idle    chan struct{}     // closed when no transfer is live; nil while nobody waits for it

@@ -38,8 +38,9 @@ type registrar struct {
 
 	strangers noisy
 
-	probed   atomic.Pointer[probe] // what was last seen of the engine's listeners
-	draining atomic.Bool
+	engine  *enginePages
+	probed  atomic.Pointer[probe] // what was last seen of the engine's listeners
+	leaving departure
 
 	group sync.WaitGroup              // of the relays
 	known map[string][]netip.AddrPort // routers' addresses as last looked up, for resolve only
@@ -141,8 +142,8 @@ func (r *registrar) listens() bool { return r.cfg.Engine != kvlayout.SGLang }
 
 // ready implements health.
 func (r *registrar) ready(context.Context) error {
-	if r.draining.Load() {
-		return errDraining
+	if err := r.leaving.reason(); err != nil {
+		return err
 	}
 	if err := r.listening(); err != nil {
 		return err
@@ -206,7 +207,7 @@ func (r *registrar) enrich(m *moriio.Registration) (*moriio.Registration, error)
 	out.PDPool = &moriio.Instance{
 		Namespace: c.Namespace, Pool: c.Pool, Pod: r.podName, Pairing: c.Pairing, Revision: c.Revision,
 		Layout: c.Layout, Block: c.Block, KVType: c.KVType, Model: c.Served,
-		Agent: endpoint(ip, c.Ports.Agent), Draining: r.draining.Load(),
+		Agent: endpoint(ip, c.Ports.Agent), Draining: r.leaving.draining(),
 	}
 	return &out, nil
 }

@@ -22,13 +22,10 @@ import (
 
 // stock is an engine as a stock vLLM looks from its agent.
 type stock struct {
-	t         *testing.T
-	cfg       agentconfig.Config
-	healthy   atomic.Bool
-	running   atomic.Int32
-	busy      atomic.Bool // its metrics are not to be had
-	silent    atomic.Bool // it has none
-	scraped   atomic.Int32
+	t       *testing.T
+	cfg     agentconfig.Config
+	healthy atomic.Bool
+	numbers
 	listeners map[int]net.Listener
 	pings     *zmtp.Dealer
 }
@@ -67,23 +64,8 @@ func startStock(t *testing.T, cfg agentconfig.Config) *stock {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		e.scraped.Add(1)
-		if e.silent.Load() {
-			w.WriteHeader(http.StatusNotFound)
-			return
-		}
-		if e.busy.Load() {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = fmt.Fprintf(w, "# %s\n", strings.Repeat("x", 100_000))
-		_, _ = fmt.Fprintf(w, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\"} %d.0\nvllm:num_requests_waiting{engine=\"0\"} 0.0\n", e.running.Load())
-	})
-	server := &http.Server{Handler: mux}
-	l := e.listen(cfg.Ports.HTTP)
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(func() { _ = server.Close() })
+	mux.Handle("GET /metrics", &e.numbers)
+	serveEngine(t, cfg.Ports.HTTP, mux)
 	for offset := range 2 {
 		for _, base := range []int{cfg.Ports.EngineHandshake, cfg.Ports.EngineNotify} {
 			l := e.listen(base + offset)
@@ -183,7 +165,7 @@ func startGuard(t *testing.T, cfg agentconfig.Config) *pod {
 	t.Helper()
 	return startPodWith(t, Options{
 		Config: cfg, PodIP: netip.MustParseAddr("127.0.0.1"), PodName: "pod-0",
-		pace: pace{probe: 5 * time.Millisecond, relay: 10 * time.Millisecond, resolve: 20 * time.Millisecond},
+		pace: pace{probe: 5 * time.Millisecond, settle: time.Nanosecond, relay: 10 * time.Millisecond, resolve: 20 * time.Millisecond},
 	})
 }
 

@@ -11,16 +11,18 @@ import (
 	"github.com/pdpool/pdpool/zmtp"
 )
 
-// pace is how often an agent beside a stock engine does what it does. A zero field
-// stands for its default.
+// pace is how often an agent does what nobody asks it for. A zero field stands for
+// its default.
 type pace struct {
 	probe   time.Duration // look at the engine; 1 s
+	settle  time.Duration // for routers to notice that the pod drains; 2 s
 	relay   time.Duration // tell each router; 3 s, as a stock engine does
 	resolve time.Duration // look up the routers; 10 s
 }
 
 func (p pace) withDefaults() pace {
 	p.probe = cmp.Or(p.probe, time.Second)
+	p.settle = cmp.Or(p.settle, 2*time.Second)
 	p.relay = cmp.Or(p.relay, 3*time.Second)
 	p.resolve = cmp.Or(p.resolve, 10*time.Second)
 	return p
@@ -180,8 +182,10 @@ func (a *Agent) engineCore(ctx context.Context, o Options, m *metrics) (health, 
 }
 
 func newRegistrar(o Options, m *metrics) *registrar {
+	pages, pace := newEnginePages(o.Config.Ports.HTTP), o.pace.withDefaults()
 	return &registrar{
-		cfg: &o.Config, podIP: o.PodIP.Unmap(), podName: o.PodName, log: o.Log, metrics: m, now: time.Now, pace: o.pace.withDefaults(),
+		cfg: &o.Config, podIP: o.PodIP.Unmap(), podName: o.PodName, log: o.Log, metrics: m, now: time.Now, pace: pace,
+		engine: pages, leaving: departure{log: o.Log, engine: pages, settle: pace.settle, every: pace.probe},
 		strangers: noisy{log: o.Log}, turned: make(chan struct{}), known: map[string][]netip.AddrPort{},
 	}
 }

@@ -87,6 +87,9 @@ func startPod(t *testing.T, cfg agentconfig.Config, mover transport.Mover) *pod 
 
 func startPodWith(t *testing.T, o Options) *pod {
 	t.Helper()
+	if o.pace == (pace{}) {
+		o.pace = pace{probe: 5 * time.Millisecond, settle: time.Nanosecond}
+	}
 	o.Log = slog.New(slog.NewTextHandler(t.Output(), nil)).With("role", o.Config.Role)
 	p := &pod{t: t, cfg: o.Config, ip: o.PodIP.String()}
 	a, err := New(t.Context(), o)
@@ -119,17 +122,23 @@ func startPodWith(t *testing.T, o Options) *pod {
 // get asks the agent's HTTP port.
 func (p *pod) get(path string) (int, string) {
 	p.t.Helper()
+	status, body, err := p.ask(path)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return status, body
+}
+
+// ask is get of an agent that may be gone.
+func (p *pod) ask(path string) (int, string, error) {
 	client := http.Client{Timeout: within, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + endpoint(p.ip, p.cfg.Ports.Agent) + path)
 	if err != nil {
-		p.t.Fatal(err)
+		return 0, "", err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return resp.StatusCode, string(b)
+	return resp.StatusCode, string(b), err
 }
 
 // await polls the agent's HTTP port until path answers with status.
