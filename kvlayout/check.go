@@ -11,6 +11,7 @@ type view struct {
 	Pair
 	prefill, decode Layout
 	mover           Mover // Engine or Agent
+	heads           heads
 }
 
 // Check returns the problems of one side of the pair alone, refusals first, each
@@ -27,7 +28,7 @@ func newView(p Pair, mover Mover) view {
 	p.Mode = cmp.Or(p.Mode, Write)
 	p.Prefill.KVType = cmp.Or(p.Prefill.KVType, Auto)
 	p.Decode.KVType = cmp.Or(p.Decode.KVType, Auto)
-	return view{Pair: p, prefill: p.Prefill.Layout.Defaulted(), decode: p.Decode.Layout.Defaulted(), mover: mover}
+	return view{Pair: p, prefill: p.Prefill.Layout.Defaulted(), decode: p.Decode.Layout.Defaulted(), mover: mover, heads: headsOf(p)}
 }
 
 func (v view) checkSide(rs []rule, role Role) []Problem {
@@ -121,9 +122,9 @@ func (v view) vllmRules() bool { return v.Engine != SGLang }
 // vllmConnector says whether vLLM's MoRIIO connector moves the bytes.
 func (v view) vllmConnector() bool { return v.vllmRules() && v.mover == MoverEngine }
 
-// headSharded says that the model is known to split its KV by heads.
+// headSharded says that the model is known to split KV by heads, in some layer.
 func (v view) headSharded() bool {
-	return v.HasGeometry && v.Geometry.Kind != MLA && v.Geometry.KVHeads > 0
+	return v.heads.known && len(v.heads.kv) > 0
 }
 
 func layoutField(role Role, name string) string {

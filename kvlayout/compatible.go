@@ -3,6 +3,7 @@ package kvlayout
 import (
 	"cmp"
 	"fmt"
+	"slices"
 )
 
 // Compatible returns what is wrong with the pair: refusals before warnings, each
@@ -39,7 +40,7 @@ func resolveMover(p Pair, rs []rule) (mover Mover, reason string) {
 	}
 	withAgent := newView(p, MoverAgent).checkAll(rs)
 	for _, problem := range newView(p, MoverEngine).checkAll(rs) {
-		if contains(withAgent, problem) {
+		if contains(withAgent, problem) || (problem.Severity == Warn && costs(rs, problem.Rule)) {
 			continue
 		}
 		verdict := "cannot serve the pair"
@@ -49,6 +50,11 @@ func resolveMover(p Pair, rs []rule) (mover Mover, reason string) {
 		return MoverAgent, fmt.Sprintf("%s's own connector %s (%s: %s)", cmp.Or(p.Engine, VLLM), verdict, problem.Rule, problem.Message)
 	}
 	return MoverEngine, fmt.Sprintf("%s's own connector can serve the pair", cmp.Or(p.Engine, VLLM))
+}
+
+// costs says that the rule's warnings don't decide the mover.
+func costs(rs []rule, id string) bool {
+	return slices.ContainsFunc(rs, func(r rule) bool { return r.ID == id && r.cost })
 }
 
 func contains(problems []Problem, p Problem) bool {

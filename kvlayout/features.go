@@ -4,16 +4,37 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
-// feature is something that vLLM's MoRIIO connector can do from some release on.
-type feature string
+// Feature is something that an engine can do from some release on.
+type Feature string
 
+// The features that rules depend on: first those of vLLM's MoRIIO connector and of
+// vLLM on ROCm, then those of SGLang with its mori backend.
 const (
-	// featureWriteTP: prefill writes to a decode instance of another TP degree.
-	featureWriteTP feature = "write between unequal tp"
-	// featureDCPRelayout: a prefill without DCP feeds a decode instance with DCP.
-	featureDCPRelayout feature = "dcp relayout"
+	featureReadDP         Feature = "reads between tp and dp"
+	featureWriteTP        Feature = "writes between unequal tp"
+	featureWriteState     Feature = "writes of recurrent state"
+	featureWriteWindows   Feature = "writes of sliding windows"
+	featureWriteFailed    Feature = "write_failed and the number of writers"
+	featureDCPRelayout    Feature = "writes from no dcp to dcp"
+	featureStages         Feature = "pipeline stages and prefill context parallelism beside the connector"
+	featureHybridShapes   Feature = "hybrid models of any shape"
+	featureXGMIWait       Feature = "xGMI completion before the transfer timeout"
+	featureKernelBlocks   Feature = "blocks of several kernel blocks"
+	featureDCPHeads       Feature = "dcp without MLA on ROCm"
+	featureDCPSparse      Feature = "dcp with sparse MLA on ROCm"
+	featureDCPWindows     Feature = "dcp with sliding windows"
+	featureDCPBackends    Feature = "dcp beyond ROCM_AITER_MLA and TRITON_MLA on ROCm"
+	featureDCPSpeculation Feature = "speculation with an interleave above 1 on ROCm"
+	featureDenseEP        Feature = "expert parallelism without experts"
+	featureRocmAttention  Feature = "a KV connector with ROCM_ATTN"
+	featureSGLangDCP      Feature = "dcp on decode with mori"
+	featureSGLangDCPHeads Feature = "dcp on decode without MLA"
+	featureSGLangDecodeCP Feature = "context parallelism on decode"
+	featureSGLangWindowTP Feature = "windows between unequal tp"
+	featureSGLangIndexTP  Feature = "head-sharded indexers between unequal tp or with stages"
 )
 
 // support is what a version is known to do.
@@ -25,47 +46,95 @@ const (
 	supportYes
 )
 
-// featureFact bounds a feature by releases of vLLM, as read from the released
-// packages 0.29.0, 0.32.0 and 0.33.0 (the newest on 2026-11-29).
-type featureFact struct {
-	feature feature
-	since   string // first release that has it; "" none known
-	without string // newest release known to lack it, where since is ""
-	source  string
+// Fact bounds a feature by releases of its engine, as read in released packages
+// (vLLM 0.26.0, 0.27.0, 0.29.0, 0.32.0 and 0.33.0, SGLang 0.5.20 to 0.5.23; the
+// newest on 2026-11-29).
+type Fact struct {
+	Feature Feature `json:"feature"`
+	Engine  Engine  `json:"engine"`
+	// Since is the first release that has it, "" where none is known.
+	Since string `json:"since,omitempty"`
+	// Without is the newest release known to lack it, and From the oldest: of those
+	// before From nothing is known, unless Lost says that they had it. An empty From
+	// is all up to Without.
+	Without string `json:"without,omitempty"`
+	From    string `json:"from,omitempty"`
+	Lost    bool   `json:"lost,omitempty"`
+	Source  string `json:"source"`
 }
 
-// featureFacts is the table of version-bound facts.
-func featureFacts() []featureFact {
-	return []featureFact{
+// Facts is the table of version-bound facts.
+func Facts() []Fact {
+	lacks := func(f Feature, e Engine, from, without, source string) Fact {
+		return Fact{Feature: f, Engine: e, From: from, Without: without, Source: source}
+	}
+	since := func(f Feature, e Engine, without, first, source string) Fact {
+		return Fact{Feature: f, Engine: e, Since: first, Without: without, Source: source}
+	}
+	const v33, s23 = "0.33.0", "0.5.23"
+	return []Fact{
+		since(featureReadDP, VLLM, "0.26.0", "0.27.0", "_resolve_read_source in moriio_connector.py of 0.27.0, not of 0.26.0"),
+		since(featureWriteTP, VLLM, "0.32.0", v33, "moriio_tp_mapping.py and kv_head_layouts in the package of 0.33.0, not of 0.32.0"),
+		since(featureWriteState, VLLM, "0.32.0", v33, "mamba_state_layouts in moriio_common.py of 0.33.0, not of 0.32.0"),
+		since(featureWriteFailed, VLLM, "0.32.0", v33, "write_failed and num_writers in moriio_engine.py of 0.33.0, not of 0.32.0"),
+		lacks(featureWriteWindows, VLLM, v33, v33, "NotImplementedError in the constructor of MoRIIOConnectorScheduler of 0.33.0"),
+		lacks(featureDCPRelayout, VLLM, "", v33, "vllm-project/vllm#64722, nothing of which is in the package of 0.33.0"),
+		lacks(featureStages, VLLM, "", v33, "get_port_offset in moriio_common.py of 0.33.0 knows dp and tp only"),
+		lacks(featureHybridShapes, VLLM, v33, v33, "MoRIIOConnectorScheduler, _validate_mamba_specs and _validate_hybrid_speculation of 0.33.0"),
 		{
-			feature: featureWriteTP, since: "0.33.0",
-			source: "moriio_tp_mapping.py and kv_head_layouts, in the package of 0.33.0 and not of 0.32.0",
+			Feature: featureXGMIWait, Engine: VLLM, From: v33, Without: v33, Lost: true,
+			Source: "one wait_all with the whole transfer_timeout in moriio_engine.py of 0.33.0, 0.32.0 polled; vllm-project/vllm#64330 is not in it",
 		},
-		{
-			feature: featureDCPRelayout, without: "0.33.0",
-			source: "vllm-project/vllm#64722, nothing of which is in the package of 0.33.0",
-		},
+		lacks(featureKernelBlocks, VLLM, v33, v33, "get_layer_transfer_geometry in moriio_layout.py of 0.33.0, block sizes of rocm_aiter_fa.py"),
+		lacks(featureDCPHeads, VLLM, v33, v33, "can_return_lse_for_decode of the ROCm backends of 0.33.0"),
+		lacks(featureDCPSparse, VLLM, v33, v33, "can_return_lse_for_decode of the ROCm backends of 0.33.0"),
+		lacks(featureDCPWindows, VLLM, v33, v33, "SlidingWindowSpec in kv_cache_interface.py of 0.33.0"),
+		lacks(featureDCPBackends, VLLM, v33, v33, "check_attention_cp_compatibility in cp_utils.py of 0.33.0"),
+		lacks(featureDCPSpeculation, VLLM, v33, v33, "check_attention_cp_compatibility in cp_utils.py, supports_mtp_with_cp_non_trivial_interleave_size of the ROCm backends of 0.33.0"),
+		lacks(featureDenseEP, VLLM, v33, v33, "_verify_with_expert_parallelism in config/model.py of 0.33.0"),
+		lacks(featureRocmAttention, VLLM, v33, v33, "supports_kv_connector in rocm_attn.py of 0.33.0"),
+		since(featureSGLangDCP, SGLang, "0.5.21", "0.5.22", "pd_disaggregation_hook.py takes mori with --dcp-size in 0.5.22, and refuses it in 0.5.21"),
+		lacks(featureSGLangDCPHeads, SGLang, s23, s23, "try_ensure_parallel_info in disaggregation/common/conn.py of 0.5.23"),
+		lacks(featureSGLangDecodeCP, SGLang, s23, s23, "_resolve_rank_mapping in disaggregation/common/conn.py of 0.5.23"),
+		lacks(featureSGLangWindowTP, SGLang, s23, s23, "_send_swa_dsa_state in disaggregation/mori/conn.py of 0.5.23"),
+		lacks(featureSGLangIndexTP, SGLang, s23, s23, "_send_swa_dsa_state in disaggregation/mori/conn.py of 0.5.23 (minimax_index_k)"),
 	}
 }
 
-// supports says whether the vLLM release has the feature. Unknown are a version
-// that cannot be read, a pre-release of the first release that has the feature, and
-// releases later than the newest known to lack it.
-func supports(vllm string, f feature) support {
-	v, ok := parseVersion(vllm)
-	if !ok {
+// factOf finds the fact of a feature.
+func factOf(f Feature) (Fact, bool) {
+	fact, ok := factTable()[f]
+	return fact, ok
+}
+
+var factTable = sync.OnceValue(func() map[Feature]Fact {
+	table := map[Feature]Fact{}
+	for _, fact := range Facts() {
+		table[fact.Feature] = fact
+	}
+	return table
+})
+
+// supports says whether a release of the feature's engine has it. Unknown are a
+// version that cannot be read, a pre-release of the first release that has it, and
+// releases that nobody looked at.
+func supports(release string, f Feature) support {
+	v, ok := parseVersion(release)
+	fact, known := factOf(f)
+	if !ok || !known {
 		return supportUnknown
 	}
-	for _, fact := range featureFacts() {
-		if fact.feature != f {
-			continue
+	if since, ok := parseVersion(fact.Since); ok {
+		return v.since(since)
+	}
+	if from, ok := parseVersion(fact.From); ok && slices.Compare(v.release[:], from.release[:]) < 0 {
+		if fact.Lost {
+			return supportYes
 		}
-		if since, ok := parseVersion(fact.since); ok {
-			return v.since(since)
-		}
-		if without, ok := parseVersion(fact.without); ok && slices.Compare(v.release[:], without.release[:]) <= 0 {
-			return supportNo
-		}
+		return supportUnknown
+	}
+	if without, ok := parseVersion(fact.Without); ok && slices.Compare(v.release[:], without.release[:]) <= 0 {
+		return supportNo
 	}
 	return supportUnknown
 }

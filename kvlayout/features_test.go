@@ -42,7 +42,7 @@ func TestParseVersion(t *testing.T) {
 func TestSupports(t *testing.T) {
 	for _, c := range []struct {
 		version string
-		feature feature
+		feature Feature
 		want    support
 	}{
 		{"0.29.0", featureWriteTP, supportNo},
@@ -59,14 +59,24 @@ func TestSupports(t *testing.T) {
 		{"0.34.0.dev1", featureDCPRelayout, supportUnknown},
 		{"latest", featureDCPRelayout, supportUnknown},
 		{"0.33.0", "no such feature", supportUnknown},
+		{"0.32.0", featureXGMIWait, supportYes},
+		{"0.33.0", featureXGMIWait, supportNo},
+		{"0.34.0", featureXGMIWait, supportUnknown},
+		{"0.32.0", featureWriteWindows, supportUnknown},
+		{"0.33.0", featureWriteWindows, supportNo},
+		{"0.5.21", featureSGLangDCP, supportNo},
+		{"0.5.22", featureSGLangDCP, supportYes},
 	} {
 		if got := supports(c.version, c.feature); got != c.want {
 			t.Errorf("vLLM %q, %s: %d, want %d", c.version, c.feature, got, c.want)
 		}
 	}
-	for _, fact := range featureFacts() {
-		if fact.source == "" || (fact.since == "") == (fact.without == "") {
-			t.Errorf("%s: a fact has a source and one bound", fact.feature)
+	seen := map[Feature]bool{}
+	for _, fact := range Facts() {
+		_, bounded := parseVersion(fact.Without)
+		if fact.Source == "" || fact.Engine == "" || !bounded || seen[fact.Feature] {
+			t.Errorf("%s: a fact is there once, has a source and a release without it", fact.Feature)
 		}
+		seen[fact.Feature] = true
 	}
 }

@@ -1,6 +1,9 @@
 package kvlayout
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // unequalTP says whether the attention of the two sides is split over unequally
 // many ranks.
@@ -16,7 +19,7 @@ func tpMultiple(v view) []finding {
 	}
 	fit := largest(d, func(tp int) bool { return (p%tp == 0 || tp%p == 0) && v.tpFits(tp) })
 	fix := fmt.Sprintf("set decode.layout.tp to %d", v.tpFor(Decode, fit))
-	if v.vllmConnector() && v.HasGeometry && v.Geometry.Kind == MLA {
+	if v.vllmConnector() && v.heads.known && !v.headSharded() {
 		fix += ", or transfer.mover to Agent"
 	}
 	return []finding{{
@@ -31,7 +34,7 @@ func tpHeads(v view) []finding {
 	if !unequal || !v.vllmConnector() || v.Mode != Read || !v.headSharded() {
 		return nil
 	}
-	heads := v.Geometry.KVHeads
+	heads := slices.Max(v.heads.kv)
 	perP, perD := ceilDiv(heads, p), ceilDiv(heads, d)
 	if perP == perD && min(p, d) >= heads {
 		return nil
@@ -49,18 +52,19 @@ func tpWrite(v view) []finding {
 		return nil
 	}
 	message := fmt.Sprintf("prefill tp %d and decode tp %d in Write mode on vLLM", p, d)
-	switch supports(v.Version, featureWriteTP) {
+	release := v.version(Prefill)
+	switch supports(release, featureWriteTP) {
 	case supportYes:
 		return nil
 	case supportNo:
 		return []finding{{
-			field: "transfer.mover", message: message + " " + v.Version,
+			field: "transfer.mover", message: message + " " + release,
 			fix: fmt.Sprintf("set transfer.mover to Agent, use an engine.image of vLLM 0.33.0, or set decode.layout.tp to %d", p),
 		}}
 	case supportUnknown:
 	}
 	return []finding{{
-		field: "engine.version", severity: Warn, message: message + " of unknown version " + quoted(v.Version),
+		field: "engine.version", severity: Warn, message: message + " of unknown version " + quoted(release),
 		fix: "set engine.version to the release in the image, or transfer.mover to Agent",
 	}}
 }
@@ -110,13 +114,22 @@ func dcpTPPair(v view) []finding {
 func (v view) dealt() bool { return v.prefill.DCP == 1 && v.decode.DCP > 1 }
 
 func dcpMLA(v view) []finding {
-	if !v.dealt() || !v.headSharded() {
+	if !v.dealt() {
+		return nil
+	}
+	if v.Decode.OwnDrafts && v.Model != nil && v.Model.AllMLA(false) && !v.Model.AllMLA(true) {
+		return []finding{{
+			field: "decode.args", message: fmt.Sprintf("prefill without DCP and decode dcp %d with draft layers that are not MLA", v.decode.DCP),
+			fix: "remove speculative decoding on decode, or set decode.layout.dcp to 1",
+		}}
+	}
+	if !v.headSharded() {
 		return nil
 	}
 	return []finding{{
 		field: layoutField(Decode, "dcp"),
 		message: fmt.Sprintf("prefill without DCP and decode dcp %d, on a model of %d KV heads (%s)",
-			v.decode.DCP, v.Geometry.KVHeads, v.Geometry.Kind),
+			v.decode.DCP, slices.Max(v.heads.kv), GQA),
 		fix: "set decode.layout.dcp to 1",
 	}}
 }
@@ -133,37 +146,52 @@ func dcpRead(v view) []finding {
 }
 
 func dcpVersion(v view) []finding {
-	if !v.dealt() || v.mover != MoverEngine {
+	if !v.dealt() || !v.vllmConnector() {
 		return nil
 	}
 	message := fmt.Sprintf("prefill without DCP and decode dcp %d", v.decode.DCP)
-	if v.Engine == SGLang {
-		return []finding{{
-			field: "engine.version", severity: Warn, message: message + " on SGLang's mori backend",
-			reason: "which release of SGLang deals tokens to DCP ranks with this backend is not known; older ones refuse to start",
-			fix:    "use an engine.image that has it, or set decode.layout.dcp to 1",
-		}}
-	}
 	const fix = "set transfer.mover to Agent"
-	if supports(v.Version, featureDCPRelayout) == supportNo {
-		return []finding{{field: "transfer.mover", message: message + " on vLLM " + v.Version, fix: fix}}
+	release := v.version(Prefill)
+	if supports(release, featureDCPRelayout) == supportNo {
+		return []finding{{field: "transfer.mover", message: message + " on vLLM " + release, fix: fix}}
 	}
 	return []finding{{
 		field: "transfer.mover", severity: Warn,
-		message: message + " on vLLM of version " + quoted(v.Version) + ", not known to have it", fix: fix,
+		message: message + " on vLLM of version " + quoted(release) + ", not known to have it", fix: fix,
 	}}
 }
 
 func blockSize(v view) []finding {
-	p, d := v.Prefill.BlockSize, v.Decode.BlockSize
+	p, d := v.blockTokens(Prefill), v.blockTokens(Decode)
 	if p < 1 || d < 1 || p == d {
 		return nil
+	}
+	if p != v.Prefill.BlockSize || d != v.Decode.BlockSize {
+		return []finding{raisedBlocks(p, d)}
 	}
 	return []finding{{
 		field:   "decode.blockSize",
 		message: fmt.Sprintf("prefill blocks of %d tokens and decode blocks of %d", p, d),
 		fix:     fmt.Sprintf("set decode.blockSize to %d", p),
 	}}
+}
+
+// widestKernel is more tokens than any attention backend rounds a block up to.
+const widestKernel = 256
+
+// raisedBlocks is on models with recurrent state, whose blocks the engine makes as
+// large as the state of a rank. What is said of the sizes is exact but for the
+// rounding to the attention backend's own blocks.
+func raisedBlocks(p, d int) finding {
+	f := finding{
+		field:   "decode.blockSize",
+		message: fmt.Sprintf("the engine makes prefill blocks of %d tokens and decode blocks of %d, to hold the recurrent state of a rank", p, d),
+		fix:     fmt.Sprintf("set prefill.blockSize and decode.blockSize to %d", ceilDiv(max(p, d), widestKernel)*widestKernel),
+	}
+	if max(p, d)-min(p, d) <= widestKernel {
+		f.severity = Warn
+	}
+	return f
 }
 
 // kvType takes vLLM's Auto for any type of the same size: it is the model's own

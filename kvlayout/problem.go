@@ -69,25 +69,3 @@ const (
 	Write Mode = "Write"
 	Read  Mode = "Read"
 )
-
-// Side is what the rules need to know of one role.
-type Side struct {
-	Layout         Layout
-	BlockSize      int    // tokens per block of a rank; 0 unknown: rules that need it are left out
-	KVType         KVType // "" is Auto
-	DevicesPerNode int    // GPUs of a node; 0 unknown: rules that need it are left out
-}
-
-// Pair is what the rules need to know of a pool. Layouts may be given with unset
-// degrees.
-type Pair struct {
-	Engine   Engine
-	Version  string // of the engine, such as 0.33.0; "" unknown
-	Mover    Mover  // "" is Auto
-	Mode     Mode   // "" is Write
-	Geometry Geometry
-	// HasGeometry says that Geometry is known. Rules that need it don't refuse
-	// without; model-geometry warns instead.
-	HasGeometry     bool
-	Prefill, Decode Side
-}

@@ -1,5 +1,10 @@
 package kvlayout
 
+import (
+	"slices"
+	"sync"
+)
+
 // Scope says what a rule looks at.
 type Scope string
 
@@ -18,6 +23,9 @@ type RuleInfo struct {
 	Description string `json:"description"`
 	// Reason is the reason that its problems give.
 	Reason string `json:"reason"`
+	// Features are what the rule asks of the engine's release, with their bounds in
+	// Facts; none where it holds for every release.
+	Features []Feature `json:"features,omitempty"`
 }
 
 // Rules is the catalog, in the order in which the rules are checked: those on one
@@ -40,6 +48,9 @@ type rule struct {
 	// after names rules whose refusal makes this one pointless: what it would say
 	// follows from them, or its fix would not help.
 	after []string
+	// cost marks a rule whose warnings tell what a layout costs: they don't decide
+	// who moves the bytes.
+	cost bool
 }
 
 // finding is what a check adds to its rule: a Problem, but for the parts that the
@@ -61,14 +72,35 @@ func (r rule) problem(f finding) Problem {
 	return p
 }
 
-func rules() []rule {
-	return append(append(sideRules(), tpRules()...), append(dcpRules(), memoryRules()...)...)
+// rules is the catalog with its checks. It is not to be written to.
+var rules = sync.OnceValue(func() []rule {
+	return slices.Concat(sideRules(), vllmSideRules(), sglangSideRules(), tpRules(), dcpRules(), memoryRules(),
+		vllmPairRules(), sglangPairRules(), capacityRules())
+})
+
+func side(id string, s Severity, description, reason string, check func(view, Role) []finding, after ...string) rule {
+	info := RuleInfo{ID: id, Scope: SideScope, Severity: s, Description: description, Reason: reason}
+	return rule{RuleInfo: info, side: check, after: after}
+}
+
+func both(id string, s Severity, description, reason string, check func(view) []finding, after ...string) rule {
+	info := RuleInfo{ID: id, Scope: PairScope, Severity: s, Description: description, Reason: reason}
+	return rule{RuleInfo: info, pair: check, after: after}
+}
+
+// of names the features that the rule asks for.
+func (r rule) of(features ...Feature) rule {
+	r.Features = features
+	return r
+}
+
+// costs says that its warnings don't decide the mover.
+func (r rule) costs() rule {
+	r.cost = true
+	return r
 }
 
 func sideRules() []rule {
-	side := func(id string, s Severity, description, reason string, check func(view, Role) []finding, after ...string) rule {
-		return rule{RuleInfo: RuleInfo{id, SideScope, s, description, reason}, side: check, after: after}
-	}
 	return []rule{
 		side("degrees", Refuse, "every degree is a number of ranks or tokens that can be, and dpLocal divides dp",
 			"an engine has a whole number of ranks, and each of its pods equally many", degrees),
@@ -106,99 +138,51 @@ func sideRules() []rule {
 
 func tpRules() []rule {
 	return []rule{
-		{
-			RuleInfo: RuleInfo{
-				"tp-multiple", PairScope, Refuse, "one tp is a multiple of the other",
-				"a rank takes its share from a whole number of ranks of the other side",
-			},
-			pair: tpMultiple, after: []string{"degrees", "heads-tp", "kv-heads-tp"},
-		},
-		{
-			RuleInfo: RuleInfo{
-				"tp-heads", PairScope, Refuse, "in Read mode with vLLM's own connector, ranks of both sides hold equally many KV heads",
-				"the connector reads whole blocks and cannot pick heads out of them",
-			},
-			pair: tpHeads, after: []string{"degrees", "heads-tp", "kv-heads-tp", "tp-multiple"},
-		},
-		{
-			RuleInfo: RuleInfo{
-				"tp-write", PairScope, Refuse, "in Write mode with vLLM's own connector, unequal tp needs 0.33.0",
-				"before vLLM 0.33.0 the writers of unequal tp all write to decode rank 0, without an error",
-			},
-			pair: tpWrite, after: []string{"degrees", "heads-tp", "kv-heads-tp", "tp-multiple"},
-		},
+		both("tp-multiple", Refuse, "one tp is a multiple of the other",
+			"a rank takes its share from a whole number of ranks of the other side",
+			tpMultiple, "degrees", "heads-tp", "kv-heads-tp"),
+		both("tp-heads", Refuse, "in Read mode with vLLM's own connector, ranks of both sides hold equally many KV heads",
+			"the connector reads whole blocks and cannot pick heads out of them",
+			tpHeads, "degrees", "heads-tp", "kv-heads-tp", "tp-multiple"),
+		both("tp-write", Refuse, "in Write mode with vLLM's own connector, unequal tp needs 0.33.0",
+			"before vLLM 0.33.0 the writers of unequal tp all write to decode rank 0, without an error",
+			tpWrite, "degrees", "heads-tp", "kv-heads-tp", "tp-multiple").of(featureWriteTP),
 	}
 }
 
 func dcpRules() []rule {
 	return []rule{
-		{
-			RuleInfo: RuleInfo{
-				"dcp-mix", PairScope, Refuse, "prefill has no DCP, or as much as decode",
-				"tokens can be dealt from a prefill without DCP or copied between equal degrees, nothing else",
-			},
-			pair: dcpMix, after: []string{"degrees"},
-		},
-		{
-			RuleInfo: RuleInfo{
-				"dcp-interleave", PairScope, Refuse, "equal DCP has equal interleave",
-				"equal DCP degrees are copied rank to rank, so tokens dealt differently would end in wrong slots without an error",
-			},
-			pair: dcpInterleave, after: []string{"degrees"},
-		},
-		{
-			RuleInfo: RuleInfo{
-				"dcp-tp-pair", PairScope, Refuse, "with the engine's own connector, equal DCP has equal tp",
-				"the connector pairs ranks by tp alone, so a decode rank would get the tokens of another DCP rank",
-			},
-			pair: dcpTPPair, after: []string{"degrees", "tp-multiple"},
-		},
-		{
-			RuleInfo: RuleInfo{
-				"dcp-mla", PairScope, Refuse, "DCP on decode alone needs MLA",
-				"a prefill without DCP can deal tokens only of MLA's latent, which every rank holds whole",
-			},
-			pair: dcpMLA, after: []string{"degrees"},
-		},
-		{
-			RuleInfo: RuleInfo{
-				"dcp-read", PairScope, Refuse, "DCP on decode alone needs Write mode",
-				"tokens are dealt to the decode ranks by the writing side; reading takes whole blocks",
-			},
-			pair: dcpRead, after: []string{"degrees", "dcp-mla"},
-		},
-		{
-			RuleInfo: RuleInfo{
-				"dcp-version", PairScope, Refuse, "with the engine's own connector, DCP on decode alone needs an engine that has it",
-				"no vLLM up to 0.33.0 deals tokens to DCP ranks: long prompts hang decode and short ones land on wrong ranks without an error",
-			},
-			pair: dcpVersion, after: []string{"degrees", "dcp-mla", "dcp-read"},
-		},
+		both("dcp-mix", Refuse, "prefill has no DCP, or as much as decode",
+			"tokens can be dealt from a prefill without DCP or copied between equal degrees, nothing else",
+			dcpMix, "degrees"),
+		both("dcp-interleave", Refuse, "equal DCP has equal interleave",
+			"equal DCP degrees are copied rank to rank, so tokens dealt differently would end in wrong slots without an error",
+			dcpInterleave, "degrees"),
+		both("dcp-tp-pair", Refuse, "with the engine's own connector, equal DCP has equal tp",
+			"the connector pairs ranks by tp alone, so a decode rank would get the tokens of another DCP rank",
+			dcpTPPair, "degrees", "tp-multiple"),
+		both("dcp-mla", Refuse, "DCP on decode alone needs MLA",
+			"a prefill without DCP can deal tokens only of MLA's latent, which every rank holds whole",
+			dcpMLA, "degrees"),
+		both("dcp-read", Refuse, "DCP on decode alone needs Write mode",
+			"tokens are dealt to the decode ranks by the writing side; reading takes whole blocks",
+			dcpRead, "degrees", "dcp-mla"),
+		both("dcp-version", Refuse, "with vLLM's own connector, DCP on decode alone needs an engine that has it",
+			"no vLLM up to 0.33.0 deals tokens to DCP ranks: long prompts hang decode and short ones land on wrong ranks without an error",
+			dcpVersion, "degrees", "dcp-mla", "dcp-read").of(featureDCPRelayout),
 	}
 }
 
 func memoryRules() []rule {
 	return []rule{
-		{
-			RuleInfo: RuleInfo{
-				"block-size", PairScope, Refuse, "both sides have the same block size",
-				"blocks are paired by their index, so tokens would end in wrong slots",
-			},
-			pair: blockSize,
-		},
-		{
-			RuleInfo: RuleInfo{
-				"kv-type", PairScope, Refuse, "both sides have the same KV cache type",
-				"the cache is copied as bytes, which the other side would read as other numbers",
-			},
-			pair: kvType,
-		},
-		{
-			RuleInfo: RuleInfo{
-				"read-dp-hosts", PairScope, Refuse, "in Read mode, prefill has its data-parallel ranks in one pod",
-				"a reader knows one address per prefill replica; it would dial the ranks of the other pods there, and wait for ever",
-			},
-			pair: readDPHosts, after: []string{"degrees"},
-		},
+		both("block-size", Refuse, "both sides have the same block size",
+			"blocks are paired by their index, so tokens would end in wrong slots",
+			blockSize),
+		both("kv-type", Refuse, "both sides have the same KV cache type",
+			"the cache is copied as bytes, which the other side would read as other numbers",
+			kvType),
+		both("read-dp-hosts", Refuse, "in Read mode, prefill has its data-parallel ranks in one pod",
+			"a reader knows one address per prefill replica; it would dial the ranks of the other pods there, and wait for ever",
+			readDPHosts, "degrees"),
 	}
 }

@@ -25,10 +25,12 @@ func sideCases() []ruleCase {
 		{"dcp", with(func(p *Pair) { p.Mover, p.Decode.Layout = MoverAgent, Layout{TP: 8, DCP: 3} }), "dcp-tp@decode.layout.dcp"},
 		{"GQA, no copies of heads", on(llama, func(p *Pair) { p.Prefill.Layout.DCP, p.Decode.Layout.DCP = 2, 2 }), "dcp-gqa@prefill.layout.dcp dcp-gqa@decode.layout.dcp"},
 		{"GQA, more dcp than copies", on(qwen, func(p *Pair) { p.Prefill.Layout.DCP, p.Decode.Layout.DCP = 4, 4 }), "dcp-gqa@prefill.layout.dcp dcp-gqa@decode.layout.dcp"},
-		{"GQA, dcp among the copies", on(qwen, func(p *Pair) { p.Prefill.Layout.DCP, p.Decode.Layout.DCP = 2, 2 }), ""},
+		{"GQA, dcp among the copies", on(qwen, func(p *Pair) { p.Prefill.Layout.DCP, p.Decode.Layout.DCP = 2, 2 }), "dcp-backend@prefill.layout.dcp dcp-backend@decode.layout.dcp"},
+		{"GQA, dcp among the copies, simulator", on(qwen, func(p *Pair) { p.Engine, p.Prefill.Layout.DCP, p.Decode.Layout.DCP = Simulator, 2, 2 }), ""},
 		{"GQA, heads per KV head", on(llama, func(p *Pair) {
 			p.Geometry = Geometry{Kind: GQA, Layers: 1, AttentionHeads: 24, KVHeads: 8, HeadValues: 128}
 			p.Prefill.Layout, p.Decode.Layout = Layout{TP: 24, DCP: 2}, Layout{TP: 24, DCP: 2}
+			p.Prefill.DevicesPerNode, p.Decode.DevicesPerNode = 24, 24
 		}), "dcp-gqa@prefill.layout.dcp dcp-gqa@decode.layout.dcp"},
 		{"interleave over the block", with(func(p *Pair) { p.Mover, p.Decode.Layout = MoverAgent, Layout{TP: 8, DCP: 4, Interleave: 128} }), "interleave-block@decode.layout.interleave"},
 		{"interleave, block size not known", with(func(p *Pair) {
@@ -40,13 +42,13 @@ func sideCases() []ruleCase {
 		{"dp and tp in one pod", with(func(p *Pair) { p.Decode.Layout = Layout{TP: 4, DP: 2} }), "ports-dp-tp@decode.layout.dpLocal"},
 		{"dp and tp in one pod, agent", with(func(p *Pair) { p.Mover, p.Decode.Layout = MoverAgent, Layout{TP: 4, DP: 2} }), ""},
 		{"one dp rank per pod", with(func(p *Pair) { p.Decode.Layout = Layout{TP: 8, DP: 2, DPLocal: 1} }), ""},
-		{"GPUs of one rank", with(func(p *Pair) { p.Prefill.Layout.PP, p.Prefill.DevicesPerNode = 2, 12 }), "gpus-per-pod@prefill.layout.tp"},
+		{"GPUs of one rank", with(func(p *Pair) { p.Mover = MoverAgent; p.Prefill.Layout.PP, p.Prefill.DevicesPerNode = 2, 12 }), "gpus-per-pod@prefill.layout.tp"},
 		{"GPUs of several ranks", with(func(p *Pair) { p.Mover, p.Decode.Layout = MoverAgent, Layout{TP: 4, DP: 3} }), "gpus-per-pod@decode.layout.dpLocal"},
 		{"whole nodes that cut a rank", with(func(p *Pair) {
 			p.Mover, p.Decode.Layout = MoverAgent, Layout{TP: 16, DP: 3}
 			p.Decode.DevicesPerNode = 24
 		}), "gpus-per-pod@decode.layout.dpLocal"},
-		{"stages over a node", with(func(p *Pair) { p.Prefill.Layout.PP = 9; p.Prefill.DevicesPerNode = 7 }), "gpus-per-pod@prefill.layout.pp"},
+		{"stages over a node", with(func(p *Pair) { p.Mover = MoverAgent; p.Prefill.Layout.PP = 9; p.Prefill.DevicesPerNode = 7 }), "gpus-per-pod@prefill.layout.pp"},
 		{"huge numbers", with(func(p *Pair) {
 			p.HasGeometry = false
 			p.Decode.Layout = Layout{TP: math.MaxInt, PP: math.MaxInt}
@@ -76,7 +78,7 @@ func pairCases() []ruleCase {
 		{"heads in Write, unknown version", on(llama, func(p *Pair) { p.Version = ""; tp(p, 4, 8) }), "tp-write@engine.version?"},
 		{"heads in Write, pre-release", on(llama, func(p *Pair) { p.Version = "0.33.0rc1"; tp(p, 4, 8) }), "tp-write@engine.version?"},
 		{"heads in Write, old version, Auto", on(llama, func(p *Pair) { p.Version, p.Mover = "0.29", MoverAuto; tp(p, 4, 8) }), ""},
-		{"heads in Write, SGLang", on(llama, func(p *Pair) { p.Engine, p.Version = SGLang, "0.5.2"; tp(p, 4, 8) }), ""},
+		{"heads in Write, SGLang", on(llama, func(p *Pair) { p.Engine, p.Version = SGLang, "0.5.2"; tp(p, 4, 8) }), "sglang-heads-tp@decode.layout.tp?"},
 
 		{"dcp 2 to 4", with(func(p *Pair) { dcp(p, 2, 4) }), "dcp-mix@prefill.layout.dcp"},
 		{"dcp to none", with(func(p *Pair) { dcp(p, 4, 1) }), "dcp-mix@prefill.layout.dcp"},
@@ -96,7 +98,7 @@ func pairCases() []ruleCase {
 		{"dealt by an unknown engine", with(func(p *Pair) { p.Version = ""; dcp(p, 1, 8) }), "dcp-version@transfer.mover?"},
 		{"dealt by the agent, old engine", with(func(p *Pair) { p.Version, p.Mover = "0.29.0", MoverAgent; dcp(p, 1, 8) }), ""},
 		{"dealt by the simulator", with(func(p *Pair) { p.Engine, p.Version = Simulator, ""; dcp(p, 1, 8) }), ""},
-		{"dealt by SGLang", with(func(p *Pair) { p.Engine, p.Mover = SGLang, MoverAuto; dcp(p, 1, 8) }), "dcp-version@engine.version?"},
+		{"dealt by SGLang", with(func(p *Pair) { p.Engine, p.Version, p.Mover = SGLang, "", MoverAuto; dcp(p, 1, 8) }), "sglang-dcp-backend@engine.version?"},
 
 		{"block size", with(func(p *Pair) { p.Decode.BlockSize = 16 }), "block-size@decode.blockSize"},
 		{"block size not known", with(func(p *Pair) { p.Decode.BlockSize = 0 }), ""},

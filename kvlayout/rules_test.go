@@ -67,19 +67,10 @@ type ruleCase struct {
 }
 
 func TestRules(t *testing.T) {
-	covered := map[string]bool{}
 	for _, c := range slices.Concat(sideCases(), pairCases(), publicCases()) {
 		problems := Compatible(c.pair)
 		if got := summary(problems); got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", c.name, got, c.want)
-		}
-		for _, p := range problems {
-			covered[p.Rule] = true
-		}
-	}
-	for _, r := range Rules() {
-		if !covered[r.ID] {
-			t.Errorf("rule %s has no failing example", r.ID)
 		}
 	}
 }

@@ -1,6 +1,9 @@
 package kvlayout
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // maxDegree is more than any engine has of anything that a degree counts. It keeps
 // what a stranger's handshake says from costing seconds.
@@ -47,7 +50,7 @@ func degrees(v view, role Role) []finding {
 
 func modelGeometry(v view, role Role) []finding {
 	l := v.layout(role)
-	if v.HasGeometry || (l.TP == 1 && l.DCP == 1) {
+	if v.heads.known || (l.TP == 1 && l.DCP == 1) {
 		return nil
 	}
 	model := v.Geometry.Model
@@ -61,8 +64,8 @@ func modelGeometry(v view, role Role) []finding {
 }
 
 func headsTP(v view, role Role) []finding {
-	tp, heads := v.attentionTP(role), v.Geometry.AttentionHeads
-	if !v.HasGeometry || heads < 1 || heads%tp == 0 {
+	tp, heads := v.attentionTP(role), v.heads.query
+	if !v.heads.known || heads < 1 || heads%tp == 0 {
 		return nil
 	}
 	fit := largest(min(tp, heads), v.tpFits)
@@ -74,34 +77,45 @@ func headsTP(v view, role Role) []finding {
 }
 
 func kvHeadsTP(v view, role Role) []finding {
-	tp, heads := v.attentionTP(role), v.Geometry.KVHeads
-	if !v.headSharded() || heads%tp == 0 || tp%heads == 0 {
+	tp := v.attentionTP(role)
+	at := slices.IndexFunc(v.heads.kv, func(n int) bool { return n%tp != 0 && tp%n != 0 })
+	if !v.headSharded() || at < 0 {
 		return nil
 	}
 	return []finding{{
 		field:   tpField(role),
-		message: fmt.Sprintf("%s tp %d and %d KV heads do not divide each other", role, tp, heads),
+		message: fmt.Sprintf("%s tp %d and %d KV heads do not divide each other", role, tp, v.heads.kv[at]),
 		fix:     fmt.Sprintf("set %s to %d", tpField(role), v.tpFor(role, largest(tp, v.tpFits))),
 	}}
 }
 
 // tpFits says whether the model's heads can be split over tp ranks.
 func (v view) tpFits(tp int) bool {
-	if !v.HasGeometry {
+	if !v.heads.known {
 		return true
 	}
-	if v.Geometry.AttentionHeads%tp != 0 {
-		return false
+	if v.Model != nil && v.heads.query > 0 {
+		return v.Model.FitsTP(tp)
 	}
-	return !v.headSharded() || v.Geometry.KVHeads%tp == 0 || tp%v.Geometry.KVHeads == 0
+	return v.heads.query%tp == 0 && v.heads.fit(tp)
 }
 
 func dcpTP(v view, role Role) []finding {
 	l := v.layout(role)
+	field := layoutField(role, "dcp")
+	if pcp := v.side(role).PCP; pcp > 1 && v.vllmRules() {
+		if l.DCP == 1 || l.DCP == pcp || l.DCP == l.TP*pcp {
+			return nil
+		}
+		return []finding{{
+			field: field, message: fmt.Sprintf("%s dcp %d with prefill context parallelism of %d and tp %d", role, l.DCP, pcp, l.TP),
+			reason: "with prefill context parallelism, vLLM takes no dcp but 1, the same degree, or all of its ranks",
+			fix:    fmt.Sprintf("set %s to %d", field, pcp),
+		}}
+	}
 	if l.TP%l.DCP == 0 {
 		return nil
 	}
-	field := layoutField(role, "dcp")
 	return []finding{{
 		field:   field,
 		message: fmt.Sprintf("%s dcp %d does not divide tp %d", role, l.DCP, l.TP),
@@ -110,12 +124,13 @@ func dcpTP(v view, role Role) []finding {
 }
 
 func dcpGQA(v view, role Role) []finding {
-	l, g := v.layout(role), v.Geometry
-	if !v.vllmRules() || !v.headSharded() || l.DCP == 1 {
+	l := v.layout(role)
+	if !v.vllmRules() || !v.headSharded() || v.heads.latent || l.DCP == 1 {
 		return nil
 	}
+	kv, query := slices.Max(v.heads.kv), v.heads.query
 	fits := func(dcp int) bool {
-		return l.TP > g.KVHeads && dcp <= l.TP/g.KVHeads && g.AttentionHeads/g.KVHeads%dcp == 0 && l.TP%dcp == 0
+		return l.TP > kv && dcp <= l.TP/kv && query/kv%dcp == 0 && l.TP%dcp == 0
 	}
 	if fits(l.DCP) {
 		return nil
@@ -124,7 +139,7 @@ func dcpGQA(v view, role Role) []finding {
 	return []finding{{
 		field: field,
 		message: fmt.Sprintf("%s dcp %d with tp %d on %d KV heads and %d attention heads",
-			role, l.DCP, l.TP, g.KVHeads, g.AttentionHeads),
+			role, l.DCP, l.TP, kv, query),
 		fix: fmt.Sprintf("set %s to %d", field, largest(l.DCP, fits)),
 	}}
 }
@@ -155,7 +170,7 @@ func interleaveUnused(v view, role Role) []finding {
 	}}
 }
 
-func (v view) dense() bool { return v.vllmRules() && v.HasGeometry && !v.Geometry.MoE }
+func (v view) dense() bool { return v.vllmRules() && v.heads.known && !v.heads.moe }
 
 func dpDense(v view, role Role) []finding {
 	l := v.layout(role)
@@ -200,7 +215,7 @@ func portsDPTP(v view, role Role) []finding {
 
 func gpusPerPod(v view, role Role) []finding {
 	l, node := v.layout(role), v.side(role).DevicesPerNode
-	rank, local := l.TP*l.PP, l.DPLocal
+	rank, local := l.TP*l.PP*v.contextRanks(role), l.DPLocal
 	if v.Engine == SGLang {
 		local = 1 // Its DP ranks share the GPUs of the TP group.
 	}
@@ -226,6 +241,14 @@ func gpusPerPod(v view, role Role) []finding {
 	return []finding{f}
 }
 
+// contextRanks is vLLM's prefill context parallel degree, which adds GPUs.
+func (v view) contextRanks(role Role) int {
+	if v.Engine == SGLang {
+		return 1
+	}
+	return min(max(v.side(role).PCP, 1), maxDegree)
+}
+
 // podRanks is the number of data-parallel ranks that really share a pod: dpLocal,
 // unless that needs more GPUs than a node has and is cut at whole nodes.
 func (v view) podRanks(role Role) int {
@@ -233,7 +256,7 @@ func (v view) podRanks(role Role) int {
 	if node < 1 {
 		return l.DPLocal
 	}
-	return min(l.DPLocal, max(node/(l.TP*l.PP), 1))
+	return min(l.DPLocal, max(node/(l.TP*l.PP*v.contextRanks(role)), 1))
 }
 
 // tpOnNode is the largest tp that keeps a data-parallel rank on one node.

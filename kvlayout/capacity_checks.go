@@ -1,0 +1,74 @@
+package kvlayout
+
+import "fmt"
+
+// capacity is what a replica of the side holds, and whether that is known.
+func (v view) capacity(role Role, l Layout) (Capacity, bool) {
+	s := v.side(role)
+	m, ok := v.model()
+	if !ok || (s.KVMemory < 1 && s.KVBlocks < 1) {
+		return Capacity{}, false
+	}
+	c := v.cache(role)
+	c.Layout = l
+	var held Capacity
+	var err error
+	if s.KVBlocks > 0 {
+		held, err = m.CapacityOfBlocks(c, s.KVBlocks)
+	} else {
+		held, err = m.Capacity(c, s.KVMemory)
+	}
+	return held, err == nil
+}
+
+func capacityLength(v view, role Role) []finding {
+	length := v.side(role).MaxLength
+	held, known := v.capacity(role, v.layout(role))
+	if !known || length < 1 || held.Requests(length) > 0 {
+		return nil
+	}
+	return []finding{{
+		field: "engine.maxLength", message: fmt.Sprintf("a sequence of %d tokens takes %d blocks of a rank of %s, which has %d",
+			length, held.Pool.RequestBlocks(length), role, held.Blocks),
+		fix: fmt.Sprintf("lower engine.maxLength, or raise engine.kvCacheMemory or %s", layoutField(role, "dcp")),
+	}}
+}
+
+func capacityInflight(v view) []finding {
+	load := v.Load
+	held, known := v.capacity(Decode, v.decode)
+	if !known || load.Concurrency < 1 || load.Input+load.Output < 1 {
+		return nil
+	}
+	replicas := int64(max(v.Decode.Replicas, 1))
+	need := mulSat(int64(load.Concurrency), addSat(int64(load.Input), int64(load.Output)))
+	have := mulSat(held.Tokens, replicas)
+	if need <= have {
+		return nil
+	}
+	fix := "raise decode.replicas"
+	if dcp, tokens := v.widerDCP(); dcp > 0 && tokens > held.Tokens {
+		fix = fmt.Sprintf("set decode.layout.dcp to %d, which holds %d tokens, or raise decode.replicas", dcp, mulSat(tokens, replicas))
+	}
+	return []finding{{
+		field: "decode.layout", message: fmt.Sprintf("%d requests of %d and %d tokens are %d tokens in flight, and decode holds %d",
+			load.Concurrency, load.Input, load.Output, need, have),
+		fix: fix,
+	}}
+}
+
+// widerDCP is the largest dcp of decode's TP group that the model allows, and the
+// tokens that a replica then holds.
+func (v view) widerDCP() (dcp int, tokens int64) {
+	m, ok := v.model()
+	l := v.decode
+	if !ok || l.DCP > 1 || l.TP > maxDegree || v.prefill.DCP > 1 || v.headSharded() {
+		return 0, 0
+	}
+	l.DCP = largest(v.attentionTP(Decode), func(n int) bool { return v.attentionTP(Decode)%n == 0 && m.dealsTo(l.TP, n) })
+	held, ok := v.capacity(Decode, l)
+	if !ok || l.DCP == 1 {
+		return 0, 0
+	}
+	return l.DCP, held.Tokens
+}

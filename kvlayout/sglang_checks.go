@@ -1,0 +1,164 @@
+package kvlayout
+
+import "fmt"
+
+func sglangDecodeCP(v view, role Role) []finding {
+	cp := v.side(role).PCP
+	if v.Engine != SGLang || role != Decode || cp < 2 {
+		return nil
+	}
+	return v.bound(role, featureSGLangDecodeCP, finding{
+		field: "decode.args", message: fmt.Sprintf("decode has attention context parallelism of %d", cp), fix: "remove --attn-cp-size on decode",
+	})
+}
+
+func sglangCPDCP(v view, role Role) []finding {
+	cp, dcp := v.side(role).PCP, v.layout(role).DCP
+	if v.Engine != SGLang || cp < 2 || dcp == 1 || role == Decode { // for decode, sglang-decode-cp
+		return nil
+	}
+	return []finding{{
+		field: string(role) + ".args", message: fmt.Sprintf("%s has attention context parallelism of %d and dcp %d", role, cp, dcp),
+		fix: "remove one of --attn-cp-size and --dcp-size",
+	}}
+}
+
+func sglangDCPBackend(v view, role Role) []finding {
+	l := v.layout(role)
+	if v.Engine != SGLang || role != Decode || l.DCP == 1 {
+		return nil
+	}
+	return v.bound(role, featureSGLangDCP, finding{
+		field: "engine.version", message: fmt.Sprintf("decode dcp %d with transfer backend mori", l.DCP),
+		fix: "use an engine.image of SGLang 0.5.22 or later, or set decode.layout.dcp to 1",
+	})
+}
+
+func sglangDCPHeads(v view, role Role) []finding {
+	l := v.layout(role)
+	if v.Engine != SGLang || !v.heads.known || v.heads.query < 1 || l.DCP == 1 || v.heads.query%l.DCP == 0 {
+		return nil
+	}
+	field := layoutField(role, "dcp")
+	return []finding{{
+		field: field, message: fmt.Sprintf("%s dcp %d does not divide %d attention heads", role, l.DCP, v.heads.query),
+		fix: fmt.Sprintf("set %s to %d", field, largest(l.DCP, func(n int) bool { return v.heads.query%n == 0 && l.TP%n == 0 })),
+	}}
+}
+
+func ppPair(v view) []finding {
+	p, d := v.prefill.PP, v.decode.PP
+	if v.Engine != SGLang || d == 1 || d == p {
+		return nil
+	}
+	field := layoutField(Decode, "pp")
+	return []finding{{
+		field: field, message: fmt.Sprintf("prefill has %d pipeline stages and decode %d", p, d),
+		fix: fmt.Sprintf("set %s to 1", field),
+	}}
+}
+
+func sglangPrefillCP(v view) []finding {
+	if v.Engine != SGLang || v.Prefill.PCP < 2 || v.decode.DCP == 1 || v.prefill.DCP > 1 {
+		return nil
+	}
+	return []finding{{
+		field: "prefill.args", message: fmt.Sprintf("prefill has attention context parallelism of %d, and decode dcp %d", v.Prefill.PCP, v.decode.DCP),
+		fix: "remove --attn-cp-size on prefill, or set decode.layout.dcp to 1",
+	}}
+}
+
+func sglangDCPMLA(v view) []finding {
+	if v.Engine != SGLang || v.decode.DCP == 1 || !v.headSharded() {
+		return nil
+	}
+	return v.bound(Decode, featureSGLangDCPHeads, finding{
+		field: layoutField(Decode, "dcp"), message: fmt.Sprintf("decode dcp %d on a model without MLA", v.decode.DCP),
+		fix: "set decode.layout.dcp to 1",
+	})
+}
+
+// sglangHeads returns the unequal attention TP of a head-sharded model on SGLang.
+func (v view) sglangHeads() (prefill, decode int, unequal bool) {
+	p, d, unequal := v.unequalTP()
+	return p, d, v.Engine == SGLang && unequal && v.headSharded()
+}
+
+func sglangWindowTP(v view) []finding {
+	p, d, unequal := v.sglangHeads()
+	if !unequal || !v.windowed() || v.Prefill.NoHybrid {
+		return nil
+	}
+	return v.bound(Prefill, featureSGLangWindowTP, finding{
+		field: tpField(Decode), message: fmt.Sprintf("prefill attention tp %d and decode %d, on a model with sliding windows", p, d),
+		fix: fmt.Sprintf("set decode.layout.tp to %d", v.tpFor(Decode, p)),
+	})
+}
+
+func sglangIndexTP(v view) []finding {
+	if v.Engine != SGLang || !v.indexed() || !v.headSharded() {
+		return nil
+	}
+	if v.prefill.PP > 1 {
+		return v.bound(Prefill, featureSGLangIndexTP, finding{
+			field:   layoutField(Prefill, "pp"),
+			message: fmt.Sprintf("prefill has %d pipeline stages, on a model with an indexer", v.prefill.PP), fix: "set prefill.layout.pp to 1",
+		})
+	}
+	p, d, unequal := v.unequalTP()
+	if !unequal {
+		return nil
+	}
+	return v.bound(Prefill, featureSGLangIndexTP, finding{
+		field: tpField(Decode), message: fmt.Sprintf("prefill attention tp %d and decode %d, on a model with an indexer", p, d),
+		fix: fmt.Sprintf("set decode.layout.tp to %d", v.tpFor(Decode, p)),
+	})
+}
+
+func sglangStateTP(v view) []finding {
+	p, d, unequal := v.unequalTP()
+	if v.Engine != SGLang || !unequal || !v.states() {
+		return nil
+	}
+	return []finding{{
+		field: tpField(Decode), message: fmt.Sprintf("prefill attention tp %d and decode %d, on a model with recurrent state", p, d),
+		fix: fmt.Sprintf("set decode.layout.tp to %d", v.tpFor(Decode, p)),
+	}}
+}
+
+func sglangHeadsTP(v view) []finding {
+	p, d, unequal := v.sglangHeads()
+	if !unequal {
+		return nil
+	}
+	return []finding{{
+		field: tpField(Decode), message: fmt.Sprintf("prefill attention tp %d and decode %d, on a model of %d KV heads", p, d, v.heads.kv[0]),
+		fix: fmt.Sprintf("set decode.layout.tp to %d", v.tpFor(Decode, p)),
+	}}
+}
+
+func sglangSparseDCP(v view) []finding {
+	if v.Engine != SGLang || v.decode.DCP == 1 || !v.indexed() || v.headSharded() {
+		return nil
+	}
+	message := fmt.Sprintf("decode dcp %d on a model with sparse attention", v.decode.DCP)
+	if s := v.Decode.Speculation; s != "" {
+		message += " and speculative decoding (" + s + ")"
+	}
+	return []finding{{field: layoutField(Decode, "dcp"), message: message, fix: "set decode.layout.dcp to 1"}}
+}
+
+func sglangSpeculation(v view) []finding {
+	p, d := v.Prefill.Speculation, v.Decode.Speculation
+	if v.Engine != SGLang || (p == "") == (d == "") {
+		return nil
+	}
+	role, method := Prefill, p
+	if p == "" {
+		role, method = Decode, d
+	}
+	return []finding{{
+		field: string(role) + ".args", message: fmt.Sprintf("%s alone has speculative decoding (%s)", role, method),
+		fix: "set it on both sides, or on neither",
+	}}
+}

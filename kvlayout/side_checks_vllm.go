@@ -1,0 +1,231 @@
+package kvlayout
+
+import (
+	"cmp"
+	"fmt"
+)
+
+// bound finishes a finding about a feature of the role's engine: none where the
+// release has it, a refusal where it is known to lack it, and else a warning.
+func (v view) bound(role Role, f Feature, fd finding) []finding {
+	engine := cmp.Or(v.Engine, VLLM)
+	release := v.version(role)
+	switch supports(release, f) {
+	case supportYes:
+		return nil
+	case supportNo:
+		fd.message += fmt.Sprintf(" on %s %s", engine, release)
+	case supportUnknown:
+		fd.severity = Warn
+		fd.message += fmt.Sprintf(" on %s of version %s, not known to take it", engine, quoted(release))
+	}
+	return []finding{fd}
+}
+
+// vllm says that the engine is vLLM itself, not the simulator.
+func (v view) vllm() bool { return v.Engine == VLLM || v.Engine == "" }
+
+// allRanks is the number of ranks of an instance, over which vLLM spreads experts.
+func (v view) allRanks(role Role) int {
+	l := v.layout(role)
+	return l.TP * l.DP * max(v.side(role).PCP, 1)
+}
+
+func epMoE(v view, role Role) []finding {
+	ep := v.side(role).EP
+	if !v.heads.known || v.heads.moe || ep == 0 || ep == 1 {
+		return nil
+	}
+	field := layoutField(role, "ep")
+	fd := finding{
+		field: field, message: fmt.Sprintf("%s has expert parallelism on a model without experts", role),
+		fix: "remove " + field + " (--enable-expert-parallel, --ep-size)",
+	}
+	if !v.vllm() {
+		fd.severity, fd.reason = Warn, "there are no experts to spread, so it does nothing"
+		return []finding{fd}
+	}
+	return v.bound(role, featureDenseEP, fd)
+}
+
+func epSize(v view, role Role) []finding {
+	ep, l := v.side(role).EP, v.layout(role)
+	if ep == 0 || ep == 1 || (ep == -1 && v.vllmRules()) {
+		return nil
+	}
+	field := layoutField(role, "ep")
+	if v.Engine == SGLang {
+		if ep > 0 && l.TP%ep == 0 {
+			return nil
+		}
+		return []finding{{
+			field: field, message: fmt.Sprintf("%s ep %d does not divide tp %d", role, ep, l.TP),
+			fix: fmt.Sprintf("set %s to %d", field, largest(min(max(ep, 1), l.TP), func(n int) bool { return l.TP%n == 0 })),
+		}}
+	}
+	if all := v.allRanks(role); ep != all {
+		return []finding{{
+			field: field, message: fmt.Sprintf("%s ep %d of %d ranks", role, ep, all),
+			fix: fmt.Sprintf("set %s to %d", field, all),
+		}}
+	}
+	return nil
+}
+
+func interleaveSpeculation(v view, role Role) []finding {
+	l, s := v.layout(role), v.side(role)
+	if !v.vllm() || l.DCP == 1 || l.Interleave == 1 || s.Speculation == "" {
+		return nil
+	}
+	field := layoutField(role, "interleave")
+	return v.bound(role, featureDCPSpeculation, finding{
+		field: field, message: fmt.Sprintf("%s interleave %d with dcp %d and speculative decoding (%s)", role, l.Interleave, l.DCP, s.Speculation),
+		fix: fmt.Sprintf("set %s to 1, or remove speculative decoding", field),
+	})
+}
+
+func dcpBackend(v view, role Role) []finding {
+	l, s := v.layout(role), v.side(role)
+	if !v.vllm() || l.DCP == 1 || (v.dealt() && v.headSharded()) { // the last is for dcp-mla
+		return nil
+	}
+	field := layoutField(role, "dcp")
+	fd := finding{field: field, fix: fmt.Sprintf("set %s to 1", field)}
+	feature := featureDCPBackends
+	switch {
+	case v.indexed():
+		feature = featureDCPSparse
+		fd.message = fmt.Sprintf("%s dcp %d on a model with sparse MLA", role, l.DCP)
+	case v.windowed() && !s.NoHybrid:
+		feature = featureDCPWindows
+		fd.message = fmt.Sprintf("%s dcp %d on a model with sliding windows", role, l.DCP)
+	case v.headSharded() && !v.heads.latent:
+		feature = featureDCPHeads
+		fd.message = fmt.Sprintf("%s dcp %d on a model without MLA", role, l.DCP)
+	case s.Attention != "" && s.Attention != "ROCM_AITER_MLA" && s.Attention != "TRITON_MLA":
+		fd.message = fmt.Sprintf("%s dcp %d with attention backend %s", role, l.DCP, s.Attention)
+		fd.fix = fmt.Sprintf("use attention backend ROCM_AITER_MLA, or set %s to 1", field)
+	default:
+		return nil
+	}
+	return v.bound(role, feature, fd)
+}
+
+func ppMoRIIO(v view, role Role) []finding {
+	l, pcp := v.layout(role), max(v.side(role).PCP, 1)
+	if !v.vllmConnector() || (l.PP == 1 && pcp == 1) {
+		return nil
+	}
+	field := layoutField(role, "pp")
+	fd := finding{
+		field: field, message: fmt.Sprintf("%s has %d pipeline stages", role, l.PP),
+		fix: fmt.Sprintf("set %s to 1", field),
+	}
+	if l.PP == 1 {
+		fd.field = string(role) + ".args"
+		fd.message = fmt.Sprintf("%s has prefill context parallelism of %d", role, pcp)
+		fd.fix = "remove --prefill-context-parallel-size"
+	}
+	return v.bound(role, featureStages, fd)
+}
+
+// tpNodes goes by what is said of hosts alone: a pool's pods are cut by whoever makes
+// them.
+func tpNodes(v view, role Role) []finding {
+	l, s := v.layout(role), v.side(role)
+	if !v.vllmRules() || s.Nodes < 2 {
+		return nil
+	}
+	fd := finding{
+		field: tpField(role), message: fmt.Sprintf("a TP group of %d ranks of %s is spread over %d nodes", l.TP, role, s.Nodes),
+		fix: fmt.Sprintf("set %s to what one node holds, and use %s or replicas for more", tpField(role), layoutField(role, "dp")),
+	}
+	if s.DevicesPerNode > 0 {
+		fd.fix = fmt.Sprintf("set %s to %d, or gpu.devicesPerNode to what the nodes have", tpField(role), v.tpOnNode(role, s.DevicesPerNode))
+	}
+	return []finding{fd}
+}
+
+func attentionConnector(v view, role Role) []finding {
+	if !v.vllm() || v.side(role).Attention != "ROCM_ATTN" {
+		return nil
+	}
+	return v.bound(role, featureRocmAttention, finding{
+		field: string(role) + ".args", message: fmt.Sprintf("%s uses attention backend ROCM_ATTN", role),
+		fix: "use another attention backend, such as ROCM_AITER_UNIFIED_ATTN or TRITON_ATTN",
+	})
+}
+
+func kernelBlock(v view, role Role) []finding {
+	s := v.side(role)
+	if !v.vllm() || v.mover != MoverEngine || s.Attention != "ROCM_AITER_FA" || s.BlockSize < 1 || s.BlockSize == 16 || s.BlockSize == 32 {
+		return nil
+	}
+	field := string(role) + ".blockSize"
+	return v.bound(role, featureKernelBlocks, finding{
+		field: field, message: fmt.Sprintf("%s has blocks of %d tokens, and ROCM_AITER_FA of 16 or 32", role, s.BlockSize),
+		fix: fmt.Sprintf("set %s to 32", field),
+	})
+}
+
+func convLayout(v view, role Role) []finding {
+	layout := v.side(role).ConvLayout
+	if !v.vllmConnector() || !v.states() || layout == "" || layout == "DS" {
+		return nil
+	}
+	return []finding{{
+		field: string(role) + ".env", message: fmt.Sprintf("%s stores the convolution states of %s in the order %s", role, v.Model.Name, layout),
+		fix: "set VLLM_SSM_CONV_STATE_LAYOUT to DS on both sides",
+	}}
+}
+
+func blockMamba(v view, role Role) []finding {
+	s := v.side(role)
+	block := v.blockTokens(role)
+	if !v.vllm() || !s.MambaAlign || !v.states() || s.BatchTokens < 1 || block <= s.BatchTokens {
+		return nil
+	}
+	return []finding{{
+		field: string(role) + ".args", message: fmt.Sprintf("%s has blocks of %d tokens and steps of %d", role, block, s.BatchTokens),
+		fix: fmt.Sprintf("set --max-num-batched-tokens to at least %d", block),
+	}}
+}
+
+func hybridShape(v view, role Role) []finding {
+	s := v.side(role)
+	if !v.vllmConnector() || v.Model == nil {
+		return nil
+	}
+	m := *v.Model
+	fd := finding{field: "transfer.mover", fix: "set transfer.mover to Agent"}
+	switch states := m.States(); {
+	case m.has(ChunkedLocal) && !s.NoHybrid:
+		fd.message = fmt.Sprintf("%s has layers with chunks of %d tokens", role, m.Windows()[0])
+		fd.field, fd.fix = string(role)+".args", "add --disable-hybrid-kv-cache-manager"
+	case len(states) > 1:
+		fd.message = fmt.Sprintf("a model with %d kinds of recurrent state", len(states))
+	case len(states) == 1 && m.AttentionGroups() == 0:
+		fd.message = "a model with recurrent state and no attention"
+	case len(states) == 1 && v.Mode == Read && m.AttentionGroups() > 1:
+		fd.message = fmt.Sprintf("a model with recurrent state and %d kinds of attention, in Read mode", m.AttentionGroups())
+		fd.fix += ", or transfer.mode to Write"
+	case len(states) == 1 && s.Speculation != "" && s.Speculation != "dspark":
+		fd.message = fmt.Sprintf("%s has recurrent state and speculative decoding (%s)", role, s.Speculation)
+		fd.field, fd.fix = string(role)+".args", "remove speculative decoding, or use dspark"
+	default:
+		return nil
+	}
+	return v.bound(role, featureHybridShapes, fd)
+}
+
+func slidingWindowWrite(v view, role Role) []finding {
+	s := v.side(role)
+	if !v.vllmConnector() || v.Mode != Write || v.Model == nil || !v.Model.has(SlidingWindow) || s.NoHybrid {
+		return nil
+	}
+	return v.bound(role, featureWriteWindows, finding{
+		field:   string(role) + ".args",
+		message: fmt.Sprintf("%s has layers with windows of %d tokens, in Write mode", role, v.Model.Windows()[0]),
+		fix:     "set transfer.mode to Read, or add --disable-hybrid-kv-cache-manager",
+	})
+}
