@@ -1,0 +1,81 @@
+// Package cli is kubectl pdpool: what the rules say of manifests and command lines
+// (check), what a pool becomes (plan), which layouts would serve a load (advise),
+// the KV geometry of a model (geometry), manifests from command lines (import) and
+// the catalog of rules. It decides nothing of its own: admission answers the same,
+// by the same functions.
+//
+// It needs no cluster, but for check --cluster, which asks through kubectl.
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// Options are what the commands have of their surroundings.
+type Options struct {
+	Version string // of the program
+	In      io.Reader
+	Out     io.Writer
+	Err     io.Writer
+	// Colour says that Out is a terminal that takes colours.
+	Colour bool
+	// Kubectl runs kubectl with arguments and returns what it prints.
+	Kubectl func(ctx context.Context, args ...string) ([]byte, error)
+	// Now is for the age of what nodes say of themselves.
+	Now func() time.Time
+}
+
+// ErrRefused is the end of a command that has printed its verdict: something is
+// refused, or warned of under --strict.
+var ErrRefused = errors.New("refused")
+
+// errUnread is the end of a command that has printed what could not be read.
+var errUnread = errors.New("not all could be read")
+
+// ExitCode is what the process ends with: 0, 1 for refused, 2 for what could not
+// be read or asked.
+func ExitCode(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, ErrRefused):
+		return 1
+	}
+	return 2
+}
+
+// Silent says that the command has told the user already what was wrong.
+func Silent(err error) bool { return errors.Is(err, ErrRefused) || errors.Is(err, errUnread) }
+
+// Command is the root command. The context ends what asks the cluster.
+func Command(ctx context.Context, o Options) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kubectl-pdpool",
+		Short: "Say ahead of time whether a prefill/decode pool can work, and what it will hold",
+		Long: "Check, plan and tune prefill/decode pools (PDPool) without a cluster.\n\n" +
+			"The verdict is that of the admission webhook: same rules, same sentences.",
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl pdpool"},
+		Version:       o.Version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetIn(o.In)
+	root.SetOut(o.Out)
+	root.SetErr(o.Err)
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.AddCommand(
+		checkCommand(ctx, o),
+		planCommand(o),
+	)
+	return root
+}
+
+// oneOf completes a flag with its values.
+func oneOf(cmd *cobra.Command, flag string, values ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}

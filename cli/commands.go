@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pdpool/pdpool/cli/manifest"
+	"github.com/pdpool/pdpool/engine"
+	"github.com/pdpool/pdpool/kvlayout"
+)
+
+// commandFlags say which two command lines are a pair.
+type commandFlags struct {
+	prefill, decode string
+	engine          string
+	version         string
+	mover           string
+}
+
+func (f *commandFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.prefill, "prefill-cmd", "", "the command that starts prefill, or @FILE with it")
+	flags.StringVar(&f.decode, "decode-cmd", "", "the command that starts decode, or @FILE with it")
+	flags.StringVar(&f.engine, "engine", string(kvlayout.VLLM), "whose arguments they are where they name no program: vLLM or SGLang")
+	flags.StringVar(&f.version, "engine-version", "", "the engine's release where the command lines don't say it, such as 0.33.0")
+	flags.StringVar(&f.mover, "mover", "", "who moves the bytes: Engine, Agent or Auto; unset, what the command lines say")
+	oneOf(cmd, "engine", string(kvlayout.VLLM), string(kvlayout.SGLang))
+	oneOf(cmd, "mover", string(kvlayout.MoverAuto), string(kvlayout.MoverEngine), string(kvlayout.MoverAgent))
+	cmd.MarkFlagsRequiredTogether("prefill-cmd", "decode-cmd")
+}
+
+func (f commandFlags) given() bool { return f.prefill != "" || f.decode != "" }
+
+func (f commandFlags) validate() error {
+	switch {
+	case !slices.Contains([]string{string(kvlayout.VLLM), string(kvlayout.SGLang)}, f.engine):
+		return fmt.Errorf("engine %q is neither vLLM nor SGLang", f.engine)
+	case !slices.Contains([]string{"", string(kvlayout.MoverAuto), string(kvlayout.MoverEngine), string(kvlayout.MoverAgent)}, f.mover):
+		return fmt.Errorf("mover %q is none of Engine, Agent and Auto", f.mover)
+	}
+	return nil
+}
+
+// commandRule is broken by command lines that can't be one pool.
+func commandRule() kvlayout.RuleInfo {
+	return kvlayout.RuleInfo{
+		ID: "command-lines", Scope: kvlayout.PairScope, Severity: kvlayout.Refuse,
+		Description: "the two command lines start the two sides of one pool",
+		Reason:      "both sides of a pair run the same engine, model and connector",
+	}
+}
+
+// startedSide is one of two command lines.
+type startedSide struct {
+	role   kvlayout.Role
+	file   string
+	launch engine.Launch
+	engine.Instance
+}
+
+// commandPair is what two command lines say.
+type commandPair struct {
+	prefill, decode startedSide
+	pair            kvlayout.Pair
+	apart           []string // why they can't be one pool
+	notes           []Note
+}
+
+// readPair reads the two command lines.
+func (o Options) readPair(f commandFlags) (commandPair, error) {
+	var out commandPair
+	if err := f.validate(); err != nil {
+		return out, err
+	}
+	for _, s := range []struct {
+		role       kvlayout.Role
+		flag, text string
+		into       *startedSide
+	}{
+		{kvlayout.Prefill, "prefill-cmd", f.prefill, &out.prefill},
+		{kvlayout.Decode, "decode-cmd", f.decode, &out.decode},
+	} {
+		src, err := o.textOrFile(s.flag, s.text)
+		if err != nil {
+			return out, err
+		}
+		script := engine.ParseCommandsOf(kvlayout.Engine(f.engine), string(src.text))
+		launch, err := launchOf(src.name, script, s.role)
+		if err != nil {
+			return out, err
+		}
+		*s.into = startedSide{role: s.role, file: src.name, launch: launch}
+		var notes []engine.Note
+		s.into.Instance, notes = launch.Read()
+		for _, n := range append(script.Notes, notes...) {
+			note := Note{manifest.Place{File: src.name, Line: n.Place.Line, Column: n.Place.Column}, n.Text}
+			if !slices.Contains(out.notes, note) {
+				out.notes = append(out.notes, note)
+			}
+		}
+	}
+	prefill := out.prefill.Instance
+	if path.Base(prefill.Model) == path.Base(out.decode.Model) {
+		prefill.Model = out.decode.Model // a path here and a name there, as often as not of the same files
+	}
+	out.pair, out.apart = engine.PairOf(prefill, out.decode.Instance)
+	out.pair.Version = cmp.Or(f.version, out.pair.Version)
+	out.pair.Mover = cmp.Or(kvlayout.Mover(f.mover), out.pair.Mover)
+	return out, nil
+}
+
+// launchOf is the start of a role in a text: the only one, or the only one of the
+// role.
+func launchOf(file string, s engine.Script, role kvlayout.Role) (engine.Launch, error) {
+	switch len(s.Launches) {
+	case 0:
+		lines := []string{file + " starts no engine"}
+		for _, n := range s.Notes {
+			lines = append(lines, file+":"+n.String())
+		}
+		return engine.Launch{}, errors.New(strings.Join(lines, "\n  "))
+	case 1:
+		return s.Launches[0], nil
+	}
+	var found []engine.Launch
+	for _, l := range s.Launches {
+		if in, _ := l.Read(); in.Role == role {
+			found = append(found, l)
+		}
+	}
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	places := make([]string, 0, len(s.Launches))
+	for _, l := range s.Launches {
+		places = append(places, l.Place.String())
+	}
+	return engine.Launch{}, fmt.Errorf("%s starts %d engines (at %s), and %d of them say that they are %s: leave one", file,
+		len(s.Launches), strings.Join(places, ", "), len(found), role)
+}
+
+// place is where a command line says what a field of the spec says, else where it
+// begins.
+func (s startedSide) place(field string) manifest.Place {
+	at, ok := s.launch.FieldPlace(field)
+	if !ok {
+		at = s.launch.Place
+	}
+	return manifest.Place{File: s.file, Line: at.Line, Column: at.Column}
+}
+
+// place is where the pair says what a field of the spec says.
+func (c commandPair) place(field string) manifest.Place {
+	if rest, ok := strings.CutPrefix(field, string(kvlayout.Prefill)+"."); ok {
+		return c.prefill.place(rest)
+	}
+	return c.decode.place(strings.TrimPrefix(field, string(kvlayout.Decode)+"."))
+}
+
+// verdict is what the rules say of the pair. Whether this version of PDPool could run
+// it is not asked: the layouts are.
+func (c commandPair) verdict() Verdict {
+	v := Verdict{
+		Name: cmp.Or(c.decode.Served, c.prefill.Served, "(no model)"), Place: c.prefill.place(""),
+		Layout: pairLayout(c.pair.Prefill.Layout, c.pair.Decode.Layout), Notes: c.notes,
+	}
+	for _, sentence := range c.apart {
+		message, reason, ok := strings.Cut(sentence, ": ")
+		if !ok {
+			reason = commandRule().Reason
+		}
+		v.Problems = append(v.Problems, Problem{kvlayout.Problem{
+			Rule: commandRule().ID, Severity: kvlayout.Refuse, Field: "command lines", Message: message, Reason: reason,
+			Fix: "let both command lines say the same, or check the two that belong together",
+		}, c.decode.place("")})
+	}
+	for _, p := range kvlayout.Compatible(c.pair) {
+		v.Problems = append(v.Problems, Problem{p, c.place(p.Field)})
+	}
+	v.conclude()
+	return v
+}

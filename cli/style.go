@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/pdpool/pdpool/kvlayout"
+)
+
+// Colours of a terminal (SGR).
+const (
+	plain  = ""
+	bold   = "1"
+	dim    = "2"
+	red    = "1;31"
+	green  = "32"
+	yellow = "33"
+)
+
+// page writes lines, coloured where the terminal takes that. The first error of the
+// writer ends it.
+type page struct {
+	out    io.Writer
+	colour bool
+	err    error
+}
+
+func (o Options) page() *page { return &page{out: o.Out, colour: o.Colour} }
+
+func (p *page) printf(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.out, format, args...)
+	}
+}
+
+// paint colours a text.
+func (p *page) paint(colour, text string) string {
+	if !p.colour || colour == plain {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
+
+// table writes rows with aligned columns, those of numbers to the right; the first
+// row is the heading.
+func (p *page) table(indent string, rows [][]string) {
+	columns := len(rows[0])
+	widths, numbers := make([]int, columns), make([]bool, columns)
+	for i := range columns {
+		numbers[i] = true
+		for r, row := range rows {
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+			numbers[i] = numbers[i] && (r == 0 || row[i] == "" || isNumber(row[i]))
+		}
+	}
+	for r, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			gap := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if numbers[i] {
+				line.WriteString(gap + cell + "  ")
+			} else {
+				line.WriteString(cell + gap + "  ")
+			}
+		}
+		text := strings.TrimRight(line.String(), " ")
+		if r == 0 {
+			text = p.paint(dim, text)
+		}
+		p.printf("%s%s\n", indent, text)
+	}
+}
+
+// isNumber says that a cell is what grouped writes, or a factor such as 3.9x.
+func isNumber(cell string) bool {
+	return strings.Trim(cell, "0123456789,.x") == ""
+}
+
+// grouped is a number with commas: 1,447,424.
+func grouped[T int | int64](n T) string {
+	digits := strconv.FormatInt(int64(n), 10)
+	sign := ""
+	if digits[0] == '-' {
+		sign, digits = "-", digits[1:]
+	}
+	for at := len(digits) - 3; at > 0; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return sign + digits
+}
+
+// size is bytes for people: 274.5 MiB.
+func size(bytes int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	f, unit := float64(bytes), 0
+	for f >= 1024 && unit < len(units)-1 {
+		f, unit = f/1024, unit+1
+	}
+	if unit == 0 {
+		return strconv.FormatInt(bytes, 10) + " B"
+	}
+	return strconv.FormatFloat(f, 'f', 1, 64) + " " + units[unit]
+}
+
+// count is a number with its noun: "1 pool", "2 pools".
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return grouped(n) + " " + noun + "s"
+}
+
+// layoutText is a layout in short; degrees of 1 are left out, but for tp.
+func layoutText(l kvlayout.Layout) string {
+	l = l.Defaulted()
+	out := "TP" + strconv.Itoa(l.TP)
+	add := func(name string, n int) {
+		if n != 1 {
+			out += " " + name + strconv.Itoa(n)
+		}
+	}
+	add("PP", l.PP)
+	add("DP", l.DP)
+	add("DCP", l.DCP)
+	if l.DCP > 1 {
+		out += " I" + strconv.Itoa(l.Interleave)
+	}
+	return out
+}
+
+func pairLayout(p, d kvlayout.Layout) string { return layoutText(p) + " -> " + layoutText(d) }
