@@ -35,7 +35,7 @@ type limits struct {
 
 func defaultLimits(own netip.Addr) limits {
 	return limits{
-		own: own.Unmap(), peers: 1024, peerQueue: 4096, orders: 1 << 16, dials: 64, hostDials: 16, patience: 2 * time.Second,
+		own: own.Unmap(), peers: 1024, peerQueue: 4096, orders: 1 << 10, dials: 64, hostDials: 16, patience: 2 * time.Second,
 		dial: 10 * time.Second, send: 10 * time.Second, revoke: 10 * time.Second, retry: time.Second, turn: 15 * time.Second,
 	}
 }
@@ -112,8 +112,8 @@ func newLoop(o Options, m *metrics, mover transport.Mover, name string, keys *ke
 		inbox: make(chan turn, inboxTurns), ended: make(chan struct{}), born: time.Now(),
 		leaving: departure{log: o.Log, engine: newEnginePages(c.Ports.HTTP), settle: pace.settle, every: pace.probe},
 		dials:   dialling{total: limits.dials, perHost: limits.hostDials, within: limits.dial},
-		peers:   map[session.Peer]*peer{}, plans: map[flowKey]*plan{},
-		door: door{want: want, slots: map[session.Conn]*slot{}},
+		peers:   map[session.Peer]*peer{},
+		door:    door{want: want, slots: map[session.Conn]*slot{}},
 	}
 }
 

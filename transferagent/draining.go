@@ -19,8 +19,9 @@ const ruleDraining = "draining"
 
 // Why a draining agent is not ready, and, in the end, takes nothing new.
 var (
-	errDraining = errors.New("the pod is draining")
-	errClosing  = errors.New("the pod is draining, nothing begins any more")
+	errDraining  = errors.New("the pod is draining")
+	errNotLooked = errors.New("it was not looked at")
+	errClosing   = errors.New("the pod is draining, nothing begins any more")
 )
 
 // departure is the way of a pod out, from the first /drain on. Routers stop at once,
@@ -69,6 +70,7 @@ type remnant func(ctx context.Context) (live int, idle <-chan struct{}, err erro
 // take to notice; one that is slow, or answers something else, is asked again.
 func (d *departure) wait(ctx context.Context, left remnant) error {
 	settled := *d.settled.Load()
+	requests := count{err: errNotLooked}
 	for {
 		closed := d.closed.Load()
 		live, idle, err := left(ctx)
@@ -76,11 +78,11 @@ func (d *departure) wait(ctx context.Context, left remnant) error {
 			return err
 		}
 		// Asked after the transfers: what they have left behind is among the requests.
-		requests, err := d.engine.requests(ctx)
-		if countless(err) {
-			requests, err = 0, nil
+		now := d.engine.countOf(ctx)
+		if now.err == nil || ctx.Err() == nil { // else it was cut short, and the look before is the last
+			requests = now
 		}
-		switch quiet := err == nil && requests == 0; {
+		switch quiet := now == (count{}); {
 		case quiet && closed && live == 0:
 			return nil
 		case quiet && !closed && !time.Now().Before(settled):
@@ -89,11 +91,8 @@ func (d *departure) wait(ctx context.Context, left remnant) error {
 			continue
 		}
 		d.pause(ctx, settled, idle)
-		switch {
-		case ctx.Err() != nil && err != nil:
-			return fmt.Errorf("requests of the engine not known, %d transfers live: %w: %w", live, err, context.Cause(ctx))
-		case ctx.Err() != nil:
-			return fmt.Errorf("%d requests of the engine, %d transfers live: %w", requests, live, context.Cause(ctx))
+		if ctx.Err() != nil {
+			return fmt.Errorf("%v, %d transfers live: %w", requests, live, context.Cause(ctx))
 		}
 	}
 }

@@ -55,9 +55,8 @@ type loop struct {
 	door    door
 	peers   map[session.Peer]*peer
 	dials   dialling
-	plans   map[flowKey]*plan // of orders that were not answered
-	cause   time.Time         // when what this turn is about came, if that may end a flow
-	idle    chan struct{}     // closed when no transfer is live; nil while nobody waits for it
+	cause   time.Time     // when what this turn is about came, if that may end a flow
+	idle    chan struct{} // closed when no transfer is live; nil while nobody waits for it
 }
 
 // do hands a turn to the loop. It waits while the inbox is full, and reports

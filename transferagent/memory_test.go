@@ -48,8 +48,10 @@ func TestTransfersInFlightTakeLittleMemory(t *testing.T) {
 			return nil
 		})
 	}
-	const most = 16 << 20
-	if grown := heap() - before; grown > most {
+	const most = 8 << 20
+	grown := heap() - before
+	t.Logf("%d transfers in flight keep %d bytes", transfers, grown)
+	if grown > most {
 		t.Errorf("%d transfers in flight keep %d bytes, more than %d", transfers, grown, most)
 	}
 	n.Thaw("prefill", "decode")
@@ -62,48 +64,7 @@ func TestTransfersInFlightTakeLittleMemory(t *testing.T) {
 		}
 		return nil
 	})
-	if grown := heap() - before; grown > most/4 {
+	if grown := heap() - before; grown > most/2 {
 		t.Errorf("%d transfers that have ended leave %d bytes", transfers, grown)
-	}
-}
-
-func TestOrdersOfAFlowSharePlans(t *testing.T) {
-	l := &loop{plans: map[flowKey]*plan{}}
-	copies := func(source, target int64, more ...kvlayout.Copy) []kvlayout.Copy {
-		return append([]kvlayout.Copy{
-			{Src: source, SrcStride: 4, Dst: target, DstStride: 2, Length: 2, Count: 3},
-			{Src: source + 100, SrcStride: 4, Dst: target + 6, DstStride: 2, Length: 2, Count: 1},
-		}, more...)
-	}
-	extra := kvlayout.Copy{Src: 7, Dst: 8, Length: 1, Count: 1}
-	orders := []session.CopyOrder{
-		{ID: 1, Transfer: "a", Copies: copies(0, 0)},
-		{ID: 2, Transfer: "a", Copies: copies(1000, 50)},
-		{ID: 3, Transfer: "a", Copies: copies(0, 0, extra)}, // another shape
-		{ID: 4, Transfer: "a", Copies: copies(5, 6, kvlayout.Copy{Src: 12, Dst: 14, Length: 1, Count: 1})},
-		{ID: 5, Transfer: "a", Copies: copies(5, 6, kvlayout.Copy{Src: 12, Dst: 15, Length: 1, Count: 1})}, // moved unevenly
-		{ID: 6, Transfer: "a", ReaderTP: 1, Copies: copies(0, 0)},
-		{ID: 7, Transfer: "a"},
-		{ID: 8, Transfer: "a", Copies: copies(-5, 3)},
-	}
-	var waiting []packed
-	for _, o := range orders {
-		waiting = append(waiting, l.pack(o))
-	}
-	for i, p := range waiting {
-		if got := p.open(); fmt.Sprint(got) != fmt.Sprint(orders[i]) {
-			t.Errorf("order %d became %+v", orders[i].ID, got)
-		}
-	}
-	for _, same := range [][2]int{{0, 1}, {2, 3}} {
-		if waiting[same[0]].plan != waiting[same[1]].plan {
-			t.Errorf("orders %d and %d have plans of their own", orders[same[0]].ID, orders[same[1]].ID)
-		}
-	}
-	for _, p := range waiting {
-		l.unpack(p)
-	}
-	if len(l.plans) != 0 {
-		t.Errorf("%d plans are left", len(l.plans))
 	}
 }

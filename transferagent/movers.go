@@ -14,8 +14,14 @@ import (
 // session with it.
 type courier struct {
 	epoch  uint64
-	orders *queue[packed]
+	orders *queue[posted]
 	cancel context.CancelFunc
+}
+
+// posted is an order on its way.
+type posted struct {
+	session.CopyOrder
+	at time.Time
 }
 
 // post queues an order. An order that can't be queued is answered at once.
@@ -25,10 +31,7 @@ func (l *loop) post(ctx context.Context, o session.CopyOrder) {
 		if p := l.peer(ctx, o.Peer); p == nil {
 			err = fmt.Errorf("no copy to %s: %d peers are the most", o.Peer.Host, l.limits.peers)
 		} else {
-			waits := l.pack(o)
-			if err = l.courier(ctx, p, o).orders.put(waits); err != nil {
-				l.unpack(waits)
-			}
+			err = l.courier(ctx, p, o).orders.put(posted{o, time.Now()})
 		}
 	}
 	if err != nil {
@@ -45,14 +48,14 @@ func (l *loop) courier(ctx context.Context, p *peer, o session.CopyOrder) *couri
 		c.cancel()
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	c := &courier{epoch: o.Epoch, orders: newQueue[packed](l.limits.orders), cancel: cancel}
+	c := &courier{epoch: o.Epoch, orders: newQueue[posted](l.limits.orders), cancel: cancel}
 	p.courier = c
 	l.metrics.sessions.Inc()
 	l.group.Go(func() {
 		defer cancel()
 		err := l.carry(ctx, c, o.Peer.Host, o.Address)
 		for _, rest := range c.orders.drain() {
-			l.copied(rest, 0, err)
+			l.copied(&rest, 0, err)
 		}
 		l.do(func(context.Context) {
 			l.metrics.sessions.Dec()
@@ -86,11 +89,10 @@ func (l *loop) carry(ctx context.Context, c *courier, host string, address []byt
 		}
 	})
 	for {
-		waits, ok := c.orders.take(ctx)
+		o, ok := c.orders.take(ctx)
 		if !ok {
 			break
 		}
-		o := waits.open()
 		b := transport.Batch{
 			Flow: transport.Flow{
 				Transfer: o.Transfer,
@@ -99,8 +101,8 @@ func (l *loop) carry(ctx context.Context, c *courier, host string, address []byt
 			},
 			Source: transport.MemoryID(o.Source), Target: transport.MemoryID(o.Target), Copies: o.Copies,
 		}
-		if err := s.Post(ctx, b, func(moved int64, err error) { l.copied(waits, moved, err) }); err != nil {
-			l.copied(waits, 0, err)
+		if err := s.Post(ctx, b, func(moved int64, err error) { l.copied(&o, moved, err) }); err != nil {
+			l.copied(&o, 0, err)
 		}
 	}
 	why := cmp.Or(s.Err(), transport.ErrClosed)
@@ -111,14 +113,14 @@ func (l *loop) carry(ctx context.Context, c *courier, host string, address []byt
 }
 
 // copied answers an order.
-func (l *loop) copied(p packed, moved int64, err error) {
-	came := time.Now()
+func (l *loop) copied(o *posted, moved int64, err error) {
+	came, id := time.Now(), o.ID
+	took := came.Sub(o.at)
 	l.metrics.bytes.WithLabelValues("sent").Add(float64(moved))
 	l.do(func(context.Context) {
 		l.cause = came
-		l.unpack(p)
-		l.metrics.copySeconds.Observe(time.Since(p.at).Seconds())
-		l.raise(session.Copied{ID: p.order.ID, Moved: moved, Err: err})
+		l.metrics.copySeconds.Observe(took.Seconds())
+		l.raise(session.Copied{ID: id, Moved: moved, Err: err})
 	})
 }
 

@@ -59,6 +59,29 @@ func countless(err error) bool {
 	return ok && (e.code == http.StatusNotFound || e.code == http.StatusMethodNotAllowed || e.code == http.StatusNotImplemented)
 }
 
+// count is how many requests an engine has, or why that is not known.
+type count struct {
+	n   int
+	err error
+}
+
+// String implements fmt.Stringer.
+func (c count) String() string {
+	if c.err != nil {
+		return fmt.Sprintf("requests of the engine not known (%v)", c.err)
+	}
+	return fmt.Sprintf("%d requests of the engine", c.n)
+}
+
+// countOf asks for the engine's requests. One that counts none has none.
+func (e *enginePages) countOf(ctx context.Context) count {
+	n, err := e.requests(ctx)
+	if countless(err) {
+		return count{}
+	}
+	return count{n, err}
+}
+
 // requests is the number of requests that the engine runs or queues by its own count,
 // as vLLM tells it.
 func (e *enginePages) requests(ctx context.Context) (int, error) {

@@ -33,7 +33,11 @@ func (d *Decode) receive(now time.Time, c Conn, m kvproto.Receive) error {
 		t.lost[c] = struct{}{}
 	}
 	d.meet(now, from)
-	switch why := d.checkReceive(t, &m); {
+	why := d.checkReceive(t, &m)
+	if why == nil {
+		why = d.keep(&t.life, len(m.Blocks))
+	}
+	switch {
 	case why != nil:
 		t.receive.Blocks = nil
 		t.fail(why)
@@ -131,6 +135,8 @@ func (d *Decode) reach(now time.Time, t *decodeTransfer) {
 	}
 	t.epoch, t.sentAt = known.epoch, now
 	d.send(t.peer, d.remoteBlocks(t))
+	t.receive.Blocks = nil // nobody else wants them
+	d.discard(&t.life)
 }
 
 // bind fixes the expected writers of each own rank, and reports whether they

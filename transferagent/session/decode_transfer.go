@@ -102,6 +102,7 @@ func (d *Decode) end(now time.Time, t *decodeTransfer) {
 	}
 	d.remember(r)
 	delete(d.transfers, t.id)
+	d.discard(&t.life)
 	d.alarms.drop(alarmKey{transfer: t.id})
 	if t.receive != nil {
 		d.leave(now, t.peer, t.id)

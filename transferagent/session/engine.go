@@ -14,29 +14,56 @@ type rank struct{ dp, tp int }
 
 // memory is the KV memory of one rank, here or at a peer. It is never changed.
 type memory struct {
-	id      uint32
-	regions []kvlayout.Region
-	byLayer map[int]int // index into regions
-	blocks  int         // that every region has
+	id uint32
+	*shape
 }
 
-func newMemory(r moriio.AgentRank) *memory {
-	m := &memory{id: r.Memory, regions: slices.Clone(r.Regions), byLayer: make(map[int]int, len(r.Regions))}
-	for i, region := range m.regions {
-		m.byLayer[region.Layer] = i
-		if i == 0 || region.Blocks < m.blocks {
-			m.blocks = region.Blocks
+// shape is where the layers are in a memory. The ranks of an engine, and the pods of a
+// pool, mostly have the same one: those share it.
+type shape struct {
+	regions []kvlayout.Region // by layer
+	blocks  int               // that every region has
+}
+
+// newMemory makes the memory of a rank; its shape is one of those known, to which it is
+// added when it is none of them.
+func newMemory(r moriio.AgentRank, known *[]*shape) *memory {
+	regions := r.Regions
+	byLayer := func(a, b kvlayout.Region) int { return cmp.Compare(a.Layer, b.Layer) }
+	if !slices.IsSortedFunc(regions, byLayer) {
+		regions = slices.SortedStableFunc(slices.Values(regions), byLayer)
+	}
+	for _, s := range *known {
+		if slices.Equal(s.regions, regions) {
+			return &memory{r.Memory, s}
 		}
 	}
-	return m
+	s := &shape{regions: slices.Clone(regions)}
+	for i, region := range s.regions {
+		if i == 0 || region.Blocks < s.blocks {
+			s.blocks = region.Blocks
+		}
+	}
+	*known = append(*known, s)
+	return &memory{r.Memory, s}
 }
 
-func (m *memory) region(layer int) (kvlayout.Region, bool) {
-	i, ok := m.byLayer[layer]
+func (s *shape) region(layer int) (kvlayout.Region, bool) {
+	i, ok := slices.BinarySearchFunc(s.regions, layer, func(r kvlayout.Region, layer int) int { return cmp.Compare(r.Layer, layer) })
 	if !ok {
 		return kvlayout.Region{}, false
 	}
-	return m.regions[i], true
+	return s.regions[i], true
+}
+
+// distinct reports whether no layer has two regions.
+func (s *shape) distinct() bool {
+	for i := range s.regions {
+		if i > 0 && s.regions[i].Layer == s.regions[i-1].Layer {
+			return false
+		}
+	}
+	return true
 }
 
 func (m *memory) sameAs(o *memory) bool { return m.id == o.id && slices.Equal(m.regions, o.regions) }
@@ -103,6 +130,7 @@ func (c *Config) checkRanks(ranks []moriio.AgentRank) (map[rank]*memory, error) 
 	layout := c.Self.Layout.Defaulted()
 	byRank := make(map[rank]*memory, len(ranks))
 	perDP := map[int]int{}
+	var shapes []*shape
 	for _, r := range ranks {
 		at := rank{r.DP, r.TP}
 		switch dp := r.DP - c.Self.DPStart; {
@@ -112,8 +140,8 @@ func (c *Config) checkRanks(ranks []moriio.AgentRank) (map[rank]*memory, error) 
 		case byRank[at] != nil:
 			return nil, wrongf(BadRanks, "the engine names rank dp %d tp %d twice", r.DP, r.TP)
 		}
-		byRank[at] = newMemory(r)
-		if len(byRank[at].byLayer) != len(r.Regions) || len(r.Regions) == 0 {
+		byRank[at] = newMemory(r, &shapes)
+		if !byRank[at].distinct() || len(r.Regions) == 0 {
 			return nil, wrongf(BadRanks, "the %d regions of rank dp %d tp %d are not one per layer", len(r.Regions), r.DP, r.TP)
 		}
 		perDP[r.DP]++

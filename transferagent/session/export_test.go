@@ -19,9 +19,13 @@ func Leftovers(m Machine, withPeers bool) []string {
 		add("early asks", len(m.early))
 		add("blocks of early asks", m.waiting)
 		add("copy orders", len(m.orders))
+		add("pieces of copy orders", m.pieces)
+		add("peers with traffic", len(m.traffic))
+		add("blocks", m.blocks)
 	case *Decode:
 		shared = &m.machine
 		add("transfers", len(m.transfers))
+		add("blocks", m.blocks)
 	}
 	for at, s := range shared.peers {
 		if withPeers || s.users != 0 || len(s.waiting) > 0 || s.asked {
@@ -49,20 +53,39 @@ func KeptRegions(m Machine) int {
 		shared = &m.machine
 	}
 	n := 0
+	for _, s := range shared.shapes() {
+		n += len(s.regions)
+	}
 	for _, s := range shared.peers {
-		if s.known == nil {
-			continue
-		}
-		for _, memory := range s.known.memory {
-			n += len(memory.regions)
-		}
-		if s.known.agent != nil {
+		if s.known != nil && s.known.agent != nil {
 			for _, r := range s.known.agent.Ranks {
 				n += len(r.Regions)
 			}
 		}
 	}
 	return n
+}
+
+// Crowded tells what breaks the rules of the orders that are open with a peer: no more
+// than the limit, and what waits for room waits for an answer.
+func Crowded(m Machine) []string {
+	p, ok := m.(*Prefill)
+	if !ok {
+		return nil
+	}
+	var wrong []string
+	orders, pieces := 0, 0
+	for at, x := range p.traffic {
+		orders += x.orders
+		pieces += x.pieces
+		if x.orders > p.cfg.Limits.Orders || x.orders < 1 {
+			wrong = append(wrong, fmt.Sprintf("%d orders open with %s and %d flows waiting, %d orders are the most", x.orders, at, len(x.waiting), p.cfg.Limits.Orders))
+		}
+	}
+	if orders != len(p.orders) || pieces != p.pieces {
+		wrong = append(wrong, fmt.Sprintf("%d orders of %d pieces, counted are %d of %d", len(p.orders), p.pieces, orders, pieces))
+	}
+	return wrong
 }
 
 // Stuck lists live transfers and waits that neither a deadline nor an answer ends.

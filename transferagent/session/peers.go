@@ -31,11 +31,30 @@ func (m *machine) learn(at Peer, said *moriio.Metadata) *metadata {
 	d.agent = &agent
 	if m.cfg.Self.Role == kvlayout.Prefill {
 		d.memory = make(map[rank]*memory, len(said.PDPool.Ranks))
+		known := m.shapes()
 		for _, r := range said.PDPool.Ranks {
-			d.memory[rank{r.DP, r.TP}] = newMemory(r)
+			d.memory[rank{r.DP, r.TP}] = newMemory(r, &known)
 		}
 	}
 	return d
+}
+
+// shapes are those of all peers' memory, each once.
+func (m *machine) shapes() []*shape {
+	var all []*shape
+	seen := map[*shape]struct{}{}
+	for _, s := range m.peers {
+		if s.known == nil {
+			continue
+		}
+		for _, memory := range s.known.memory {
+			if _, ok := seen[memory.shape]; !ok {
+				seen[memory.shape] = struct{}{}
+				all = append(all, memory.shape)
+			}
+		}
+	}
+	return all
 }
 
 // peerState is what is known of one peer's incarnation, and who waits for it.

@@ -14,15 +14,19 @@ type Prefill struct {
 	table[*prefillTransfer]
 	early     map[string]*earlyAsk
 	waiting   int // blocks in early
-	orders    map[CopyID]order
 	lastOrder CopyID
+
+	orders     map[CopyID]order // open
+	ordersMost int              // since the map was made
+	pieces     int              // of the open orders
+	traffic    map[Peer]*traffic
 }
 
 var _ Machine = (*Prefill)(nil)
 
 // NewPrefill returns the machine of a prefill pod. It knows no engine until EngineReady.
 func NewPrefill(cfg Config) *Prefill {
-	p := &Prefill{early: map[string]*earlyAsk{}, orders: map[CopyID]order{}}
+	p := &Prefill{early: map[string]*earlyAsk{}, orders: map[CopyID]order{}, traffic: map[Peer]*traffic{}}
 	p.table = newTable(newMachine(cfg, kvlayout.Prefill), p)
 	return p
 }

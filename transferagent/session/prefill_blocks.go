@@ -118,4 +118,8 @@ func (p *Prefill) aimed(id string) bool {
 func (p *Prefill) aim(now time.Time, t *prefillTransfer, to *target) {
 	t.target = to
 	p.meet(now, to.peer)
+	if why := p.keep(&t.life, len(to.blocks)); why != nil {
+		to.blocks = nil
+		t.fail(why)
+	}
 }

@@ -2,12 +2,6 @@ package session
 
 import "time"
 
-// order is what an open CopyOrder belongs to.
-type order struct {
-	transfer *prefillTransfer
-	flow     *flow
-}
-
 // copied takes the answer of a copy order. A failed one fails its flow at once;
 // the flow ends when its other orders are answered too.
 func (p *Prefill) copied(now time.Time, ev Copied) error {
@@ -15,10 +9,8 @@ func (p *Prefill) copied(now time.Time, ev Copied) error {
 	if !ok {
 		return wrongf(UnknownOrder, "copy order %d is not open", ev.ID)
 	}
-	delete(p.orders, ev.ID)
 	t, f := o.transfer, o.flow
-	f.open--
-	t.inflight--
+	p.answeredOrder(ev.ID, o)
 	f.bytes += max(ev.Moved, 0)
 	if ev.Err != nil {
 		if f.failure == nil {
@@ -30,6 +22,7 @@ func (p *Prefill) copied(now time.Time, ev Copied) error {
 			p.distrust(t.target.peer)
 		}
 	}
+	p.feed(now, t.target.peer, t)
 	p.advance(now, t)
 	return nil
 }

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"slices"
 	"time"
 
 	"github.com/pdpool/pdpool/kvlayout"
@@ -71,12 +70,14 @@ func (p *Prefill) rankMissing(now time.Time, t *prefillTransfer, reader int) {
 // plan tries the plan of the first layer of each flow before anything is posted:
 // an allocation that is too short is refused whole, not when half is written.
 func (p *Prefill) plan(t *prefillTransfer) {
+	var tried []kvlayout.Copy // not kept
 	for _, w := range t.writers {
 		if w.lost {
 			continue
 		}
 		for _, f := range w.flows {
-			if _, err := p.copies(t, w, f, w.memory.regions[0].Layer); err != nil {
+			var err error
+			if tried, err = p.copies(tried[:0], t, w, f, w.memory.regions[0].Layer); err != nil {
 				t.fail(planRefusal(err))
 				return
 			}
@@ -85,15 +86,14 @@ func (p *Prefill) plan(t *prefillTransfer) {
 	t.planned = true
 }
 
-// copies plans one layer of a flow.
-func (p *Prefill) copies(t *prefillTransfer, w *writer, f *flow, layer int) ([]kvlayout.Copy, error) {
+// copies plans one layer of a flow, into the given list.
+func (p *Prefill) copies(copies []kvlayout.Copy, t *prefillTransfer, w *writer, f *flow, layer int) ([]kvlayout.Copy, error) {
 	source, _ := w.memory.region(layer)
 	target, ok := f.target.region(layer)
 	if !ok {
 		return nil, wrongf(BadNumber, "decode rank tp %d has no layer %d", f.reader, layer)
 	}
 	self, decode := p.cfg.Self.Layout.Defaulted(), t.decode.agent.Layout.Defaulted()
-	var copies []kvlayout.Copy
 	for _, heads := range f.heads {
 		var err error
 		copies, err = p.cfg.Plan(copies, kvlayout.WriteSpec{
@@ -107,45 +107,4 @@ func (p *Prefill) copies(t *prefillTransfer, w *writer, f *flow, layer int) ([]k
 		}
 	}
 	return copies, nil
-}
-
-// pump posts what is saved and not posted yet, one order for each layer of a flow,
-// without waiting for those before.
-func (p *Prefill) pump(now time.Time, t *prefillTransfer) {
-	if !p.current(t.target.peer, t.target.epoch) {
-		return
-	}
-	for _, w := range t.writers {
-		for _, f := range w.flows {
-			for f.posted < len(w.saved) && t.wellWith(w, f) == nil {
-				layer := w.saved[f.posted]
-				f.posted++
-				p.post(now, t, w, f, layer)
-			}
-		}
-	}
-}
-
-func (p *Prefill) post(now time.Time, t *prefillTransfer, w *writer, f *flow, layer int) {
-	copies, err := p.copies(t, w, f, layer)
-	if err != nil {
-		f.failure = planRefusal(err)
-		t.blame(f.failure)
-		return
-	}
-	if len(copies) == 0 {
-		return
-	}
-	if t.firstCopy.IsZero() {
-		t.firstCopy = now
-	}
-	p.lastOrder++
-	p.orders[p.lastOrder] = order{transfer: t, flow: f}
-	f.open++
-	t.inflight++
-	p.out.Copies = append(p.out.Copies, CopyOrder{
-		ID: p.lastOrder, Peer: t.target.peer, Epoch: t.target.epoch, Address: slices.Clone(t.decode.agent.Address),
-		Transfer: t.id, WriterDP: p.engine.global(t.dp), WriterTP: w.tp, ReaderDP: t.target.dp, ReaderTP: f.reader,
-		Source: w.memory.id, Target: f.target.id, Copies: copies,
-	})
 }

@@ -35,9 +35,15 @@ func (p *Prefill) hold(now time.Time, c Conn, m kvproto.Hold) error {
 	for _, c := range p.down(t.dp) {
 		t.lost[c] = struct{}{}
 	}
+	var why *ending
 	if n := len(m.Blocks); n > p.cfg.Limits.Blocks {
+		why = endingf(RuleBlocksLimit, "%d blocks are held, a transfer may have %d", n, p.cfg.Limits.Blocks)
+	} else {
+		why = p.keep(&t.life, n)
+	}
+	if why != nil {
 		t.hold.Blocks = nil
-		t.fail(endingf(RuleBlocksLimit, "%d blocks are held, a transfer may have %d", n, p.cfg.Limits.Blocks))
+		t.fail(why)
 	}
 	p.advance(now, t)
 	return nil

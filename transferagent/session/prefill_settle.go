@@ -21,6 +21,12 @@ func (p *Prefill) advance(now time.Time, t *prefillTransfer) {
 			p.pump(now, t)
 		}
 	}
+	p.conclude(now, t)
+}
+
+// conclude tells what has become true of a transfer, ends it if that is all, and sets
+// its next deadline.
+func (p *Prefill) conclude(now time.Time, t *prefillTransfer) {
 	p.report(now, t)
 	if t.quiet() {
 		p.end(now, t)
@@ -116,7 +122,7 @@ func (p *Prefill) nextWait(t *prefillTransfer) (rule string, at time.Time) {
 	case t.target == nil && t.hold != nil:
 		// From the hold on: before, no block was kept.
 		return RuleDeferDeadline, t.heldAt.Add(limits.Defer)
-	case t.inflight > 0:
+	case t.inflight > 0 || t.queued > 0:
 		return RuleTransferDeadline, later(t.firstCopy, t.lastSave).Add(limits.Transfer)
 	}
 	// The own engine has to go on. Its queue may be long, so the bound is what

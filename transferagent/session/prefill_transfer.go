@@ -27,6 +27,7 @@ type prefillTransfer struct {
 
 	released  bool // by decode
 	inflight  int  // copy orders without an answer
+	queued    int  // flows that wait for room
 	firstCopy time.Time
 	lastSave  time.Time // of any worker
 }
@@ -62,8 +63,9 @@ type flow struct {
 	writer, reader int // tp
 	heads          []kvlayout.HeadRange
 	target         *memory
-	posted         int // of the writer's saved layers
-	open           int // copy orders without an answer
+	posted         int  // of the writer's saved layers
+	queued         bool // waits for room to post the others
+	open           int  // copy orders without an answer
 	bytes          int64
 	failure        *ending
 	ended          time.Time
@@ -118,7 +120,7 @@ func (t *prefillTransfer) tokens() int {
 
 func (t *prefillTransfer) view(dpStart int) Transfer {
 	v := Transfer{ID: t.id, Role: kvlayout.Prefill, State: Waiting, Tokens: t.tokens(), Started: t.started}
-	if !t.firstCopy.IsZero() {
+	if !t.firstCopy.IsZero() || t.queued > 0 {
 		v.State = Moving
 	}
 	if why := t.cause; why != nil {
@@ -146,7 +148,7 @@ func (t *prefillTransfer) flowState(w *writer, f *flow) State {
 		return Broken
 	case !f.ended.IsZero():
 		return Ended
-	case f.posted > 0:
+	case f.posted > 0 || f.queued:
 		return Moving
 	}
 	return Waiting
@@ -179,6 +181,7 @@ func (p *Prefill) end(now time.Time, t *prefillTransfer) {
 	r.peerTold = t.target != nil
 	p.remember(r)
 	delete(p.transfers, t.id)
+	p.discard(&t.life)
 	p.alarms.drop(alarmKey{transfer: t.id})
 	if t.target != nil {
 		p.leave(now, t.target.peer, t.id)

@@ -81,6 +81,9 @@ func (s *sim) checkStep(a *agent) {
 	if stuck := session.Stuck(a.machine); len(stuck) > 0 {
 		s.violation("%s: nothing will happen to %s", a.shape.host, strings.Join(stuck, ", "))
 	}
+	if crowded := session.Crowded(a.machine); len(crowded) > 0 {
+		s.violation("%s: %s", a.shape.host, strings.Join(crowded, ", "))
+	}
 	limits := s.limits
 	if limits.Peers > 0 && session.IdlePeers(a.machine) > limits.Peers {
 		s.violation("%s keeps %d peers that nobody uses, the limit is %d", a.shape.host, session.IdlePeers(a.machine), limits.Peers)

@@ -131,6 +131,13 @@ func newSim(seed uint64) *sim {
 	if s.faults && s.rng.IntN(4) == 0 {
 		s.limits = session.Limits{Transfers: 1 + s.rng.IntN(3), Early: 1 + s.rng.IntN(2), Blocks: 4, Peers: 1}
 	}
+	if s.rng.IntN(3) == 0 {
+		// Orders wait for room.
+		s.limits.Orders, s.limits.Pieces, s.limits.LivePieces = 1+s.rng.IntN(3), 1+s.rng.IntN(8), 1+s.rng.IntN(8)
+	}
+	if s.faults && s.rng.IntN(10) == 0 {
+		s.limits.LiveBlocks = 4 + s.rng.IntN(12)
+	}
 	s.pairs = simPairs[s.rng.IntN(len(simPairs))]
 	for i := range 1 + s.rng.IntN(3) {
 		s.agents = append(s.agents, s.newAgent(s.pairs[0], kvlayout.Prefill, fmt.Sprintf("p%d", i)))

@@ -21,6 +21,7 @@ type life struct {
 	cause   *ending           // what went wrong first, in the whole or in a part
 	aborted bool              // by the own engine, which awaits Quiet
 	lost    map[Conn]struct{} // connections that have no part in it, being newer than theirs
+	blocks  int               // that are kept of it
 }
 
 func (l *life) self() *life { return l }
@@ -60,6 +61,7 @@ type role[T transfer] interface {
 type table[T transfer] struct {
 	machine
 	transfers map[string]T
+	blocks    int // that are kept of all of them
 	role      role[T]
 }
 
@@ -85,6 +87,22 @@ func (m *table[T]) find(now time.Time, id string, dp int) (t T, err error) {
 		return t, wrongf(WrongRank, "transfer %q belongs to dp %d, not to dp %d", id, t.self().dp, dp)
 	}
 	return t, nil
+}
+
+// keep accounts for blocks of a transfer, or says why they are too many.
+func (m *table[T]) keep(l *life, blocks int) *ending {
+	if n := m.blocks + blocks; n > m.cfg.Limits.LiveBlocks {
+		return endingf(RuleBlocksLimit, "with its %d blocks the live transfers would have %d, all together may have %d", blocks, n, m.cfg.Limits.LiveBlocks)
+	}
+	l.blocks += blocks
+	m.blocks += blocks
+	return nil
+}
+
+// discard says that the blocks of a transfer are kept no more.
+func (m *table[T]) discard(l *life) {
+	m.blocks -= l.blocks
+	l.blocks = 0
 }
 
 // abort ends a transfer early. It is answered by Quiet once no copy touches its
