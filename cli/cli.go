@@ -71,6 +71,11 @@ func Command(ctx context.Context, o Options) *cobra.Command {
 	root.AddCommand(
 		checkCommand(ctx, o),
 		planCommand(o),
+		adviseCommand(o),
+		geometryCommand(o),
+		importCommand(o),
+		rulesCommand(o),
+		versionCommand(o),
 	)
 	return root
 }

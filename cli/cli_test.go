@@ -92,6 +92,17 @@ func TestOutputs(t *testing.T) {
 		{"plan-heads.txt", 0, []string{"plan", "-f", m + "llama.yaml", "--kv-memory", "64Gi", "--tokens", "8192"}},
 		{"plan-heads.svg", 0, []string{"plan", "-f", m + "llama.yaml", "-o", "svg"}},
 		{"plan-hybrid.txt", 1, []string{"plan", "-f", m + "kimi.yaml", "--blocks", "3177"}},
+		{"advise-seed.txt", 0, []string{"advise", "-f", "testdata/seed.yaml", "--load", "in=8192,out=4096,concurrency=256", "--blocks", "22616"}},
+		{"advise-seed.json", 0, []string{"advise", "-f", "testdata/seed.yaml", "--load", "in=8192,out=4096,concurrency=256", "--blocks", "22616", "-o", "json"}},
+		{"advise-gpus.txt", 0, []string{"advise", "-f", m + "llama.yaml", "--load", "in=8192,out=4096,concurrency=256", "--gpus", "4x8", "--kv-memory", "60Gi"}},
+		{"geometry-mla.yaml", 0, []string{"geometry", "--config", "testdata/mla.json"}},
+		{"geometry-gqa.yaml", 0, []string{"geometry", "--model", "openai/gpt-oss-120b", "-o", "json"}},
+		{"geometry-hybrid.yaml", 1, []string{"geometry", "--model", "moonshotai/Kimi-Linear-48B-A3B-Instruct"}},
+		{"import.yaml", 0, append([]string{"import", "--engine-version", "0.33.0"}, pair...)},
+		{"import-unlike.yaml", 0, []string{"import", "--name", "mixed", "--prefill-cmd", "@testdata/unlike.sh", "--decode-cmd", "@testdata/unlike.sh"}},
+		{"rules-dcp-version.txt", 0, []string{"rules", "dcp-version", "schema"}},
+		{"rules-dcp-version.json", 0, []string{"rules", "dcp-version", "-o", "json"}},
+		{"version.txt", 0, []string{"version"}},
 		{"plan-hybrid.svg", 1, []string{"plan", "-f", m + "kimi.yaml", "-o", "svg"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -184,6 +195,16 @@ func TestUsage(t *testing.T) {
 		{[]string{"plan", "-f", "testdata/manifests/r1.yaml", "--kv-memory", "much"}, "no size"},
 		{[]string{"plan", "-f", "testdata/manifests/r1.yaml", "--kv-memory", "1Gi", "--blocks", "5"}, "not both"},
 		{[]string{"bogus"}, "unknown command"},
+		{[]string{"advise", "-f", "testdata/seed.yaml", "--load", "in=1,out=1,concurrency=1"}, "not known: give --kv-memory"},
+		{[]string{"advise", "-f", "testdata/seed.yaml", "--load", "in=x"}, "none of in=N"},
+		{[]string{"advise", "-f", "testdata/seed.yaml", "--load", "out=1"}, "needs in and concurrency"},
+		{[]string{"advise", "-f", "testdata/seed.yaml", "--load", "in=1,concurrency=1", "--gpus", "8"}, "not like 2x4"},
+		{[]string{"geometry"}, "config"},
+		{[]string{"geometry", "--model", "nobody/nothing"}, "give its config.json"},
+		{[]string{"geometry", "--config", "testdata/unknown.json"}, "set model.geometry to {kind: "},
+		{[]string{"geometry", "--config", "testdata/r1.sh"}, "JSON object"},
+		{[]string{"rules", "dcp-versions"}, "dcp-version"},
+		{[]string{"import", "--prefill-cmd", "vllm serve a"}, "decode-cmd"},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			got := run(t, "", c.args...)

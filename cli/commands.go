@@ -110,6 +110,10 @@ func (o Options) readPair(f commandFlags) (commandPair, error) {
 		prefill.Model = out.decode.Model // a path here and a name there, as often as not of the same files
 	}
 	out.pair, out.apart = engine.PairOf(prefill, out.decode.Instance)
+	complete(&out.pair, prefill, out.decode.Instance)
+	if f.version != "" {
+		out.pair.Prefill.Version, out.pair.Decode.Version = f.version, f.version
+	}
 	out.pair.Version = cmp.Or(f.version, out.pair.Version)
 	out.pair.Mover = cmp.Or(kvlayout.Mover(f.mover), out.pair.Mover)
 	return out, nil
