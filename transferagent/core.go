@@ -208,10 +208,14 @@ func (h *coreHealth) drain(ctx context.Context) error {
 	return h.loop.leaving.wait(ctx, h.loop.remnant)
 }
 
+// live is the number of transfers that this agent has to end, or that a peer waits for:
+// these may be in the engine's queue.
+func (l *loop) live() int { return l.machine.Live() + l.machine.Asked() }
+
 // remnant tells what is live, for drain.
 func (l *loop) remnant(ctx context.Context) (live int, idle <-chan struct{}, err error) {
 	err = l.ask(ctx, func(context.Context) {
-		if live = l.machine.Live(); live == 0 {
+		if live = l.live(); live == 0 {
 			return
 		}
 		if l.idle == nil {

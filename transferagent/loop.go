@@ -169,7 +169,7 @@ func (l *loop) settle(ctx context.Context) {
 		}
 	}
 	l.cause = time.Time{}
-	if l.idle != nil && l.machine.Live() == 0 {
+	if l.idle != nil && l.live() == 0 {
 		close(l.idle)
 		l.idle = nil
 	}

@@ -146,6 +146,27 @@ func TestDrainServesWhatIsQueuedInTheEngine(t *testing.T) {
 	}
 }
 
+// A transfer that decode waits for is served though prefill, whose engine counts
+// nothing, comes to it late.
+func TestDrainWaitsForWhatDecodeHasAskedFor(t *testing.T) {
+	p := startPair(t, "tcp", latent, plain, dealt)
+	r := p.prompt("tx-asked", 1, 40)
+	hash := []byte("hash")
+	send(t, p.decode.sched, kvproto.Expect{Transfer: r.id, Tokens: r.tokens, Hash: hash}, p.receive(r))
+	p.prefill.pod.knows(r.id)
+	answered := p.prefill.pod.draining()
+	send(
+		t, p.prefill.sched,
+		kvproto.Expect{Transfer: r.id, Tokens: r.tokens, Hash: hash}, kvproto.Hold{Transfer: r.id, Blocks: r.source, Tokens: r.tokens},
+	)
+	p.fill(t, r)
+	p.finish(t, r)
+	p.check(t, r)
+	if status := <-answered; status != http.StatusOK {
+		t.Fatalf("drain answers %d", status)
+	}
+}
+
 // Routers take a moment to notice, and an engine that counts nothing can't tell what
 // is on its way.
 func TestDrainTakesNewTransfersUntilRoutersHaveNoticed(t *testing.T) {

@@ -1,6 +1,7 @@
 package transferagent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -77,8 +78,11 @@ type pod struct {
 	t    *testing.T
 	cfg  agentconfig.Config
 	ip   string
+	room int // blocks of the engine, testBlocks if 0
 	stop func()
 }
+
+func (p *pod) blocks() int { return cmp.Or(p.room, testBlocks) }
 
 func startPod(t *testing.T, cfg agentconfig.Config, mover transport.Mover) *pod {
 	t.Helper()
@@ -212,7 +216,7 @@ func (p *pod) hello(kind string, tp int) kvproto.Hello {
 	l := p.cfg.Layout.Defaulted()
 	return kvproto.Hello{
 		Version: kvproto.ProtocolVersion, Connection: kind, TP: tp, TPSize: l.TP, DCP: l.DCP, Interleave: l.Interleave,
-		BlockTokens: p.cfg.Block, Blocks: testBlocks, Model: p.cfg.Model, KVType: string(p.cfg.KVType),
+		BlockTokens: p.cfg.Block, Blocks: p.blocks(), Model: p.cfg.Model, KVType: string(p.cfg.KVType),
 	}
 }
 
@@ -290,7 +294,7 @@ func (p *pod) regions(tp int) []kvlayout.Region {
 	var out []kvlayout.Region
 	for layer := range p.cfg.KV.Layers {
 		out = append(out, kvlayout.Region{
-			Layer: layer, Offset: int64(layer) * block * testBlocks, BlockStride: block, Blocks: testBlocks, BlockTokens: p.cfg.Block,
+			Layer: layer, Offset: int64(layer) * block * int64(p.blocks()), BlockStride: block, Blocks: p.blocks(), BlockTokens: p.cfg.Block,
 			Heads: heads, HeadStride: head, TokenStride: row, RowBytes: row,
 		})
 	}

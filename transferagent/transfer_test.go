@@ -36,10 +36,10 @@ func (p *pair) prompt(id string, salt, tokens int) prompt {
 	span := b * p.decode.pod.cfg.Layout.Defaulted().DCP
 	r := prompt{id: id, salt: salt, tokens: tokens}
 	for i := range (tokens + b - 1) / b {
-		r.source = append(r.source, int32((i*7+salt)%testBlocks))
+		r.source = append(r.source, int32((i*7+salt)%p.prefill.pod.blocks()))
 	}
 	for i := range (tokens + span - 1) / span {
-		r.target = append(r.target, int32((i*11+3+salt)%testBlocks))
+		r.target = append(r.target, int32((i*11+3+salt)%p.decode.pod.blocks()))
 	}
 	return r
 }

@@ -90,6 +90,9 @@ func (d *Decode) ring(now time.Time) {
 	}
 }
 
+// Asked is 0: prefill asks for nothing.
+func (d *Decode) Asked() int { return 0 }
+
 // Transfer tells the state of one transfer.
 func (d *Decode) Transfer(id string) (Transfer, bool) {
 	if t := d.transfers[id]; t != nil {

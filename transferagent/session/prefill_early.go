@@ -18,6 +18,17 @@ type earlyAsk struct {
 	releaser uint64 // epoch of the release
 }
 
+// Asked is the number of transfers that decode waits for and the own engine has not named.
+func (p *Prefill) Asked() int {
+	n := 0
+	for _, e := range p.early {
+		if e.target != nil && e.released == nil {
+			n++
+		}
+	}
+	return n
+}
+
 func (e *earlyAsk) view(id string) Transfer {
 	v := Transfer{ID: id, Role: kvlayout.Prefill, State: Waiting, Started: e.at}
 	if e.target != nil {

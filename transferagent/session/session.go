@@ -32,6 +32,9 @@ type Machine interface {
 	Transfers() []Transfer
 	// Live is the number of them.
 	Live() int
+	// Asked is the number of transfers that peers wait for and the own engine has not
+	// named yet.
+	Asked() int
 }
 
 // Config is what a machine knows of its own pod.
