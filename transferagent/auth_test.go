@@ -353,6 +353,51 @@ func TestSecretsAreReadAgain(t *testing.T) {
 	}
 }
 
+// A secret that was taken away is accepted until every agent has seen that, and no longer.
+func TestSecretsThatLeftTheFolderAreRevoked(t *testing.T) {
+	dir := keyDir(t, "leaked", "old")
+	k, err := openKeys(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := k.read
+	accepted := func(name string) bool {
+		keys, err := poolkey.New(secret(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k.current().Valid(keys.Sign(nil, poolkey.Notification, []byte("x")), poolkey.Notification, []byte("x"))
+	}
+	look := func(after time.Duration, want map[string]bool) {
+		t.Helper()
+		now = now.Add(after)
+		if _, err := k.load(now); err != nil {
+			t.Log(err)
+		}
+		for name, want := range want {
+			if got := accepted(name); got != want {
+				t.Errorf("%s is accepted: %v", name, got)
+			}
+		}
+	}
+	look(24*time.Hour, map[string]bool{"leaked": true, "old": true, "new": false})
+	writeKeys(t, dir, "new", "")
+	if err := os.Remove(filepath.Join(dir, agentconfig.PreviousKeyFile)); err != nil {
+		t.Fatal(err)
+	}
+	look(time.Minute, map[string]bool{"leaked": true, "old": true, "new": true})
+	look(keepSecret-time.Second, map[string]bool{"leaked": true, "old": true, "new": true})
+	// That the folder can't be read keeps what was in it, and nothing else.
+	if err := os.Truncate(filepath.Join(dir, agentconfig.KeyFile), 3); err != nil {
+		t.Fatal(err)
+	}
+	look(time.Second, map[string]bool{"leaked": false, "old": false, "new": true})
+	// One that comes back is as good as a new one.
+	writeKeys(t, dir, "leaked", "new")
+	look(time.Minute, map[string]bool{"leaked": true, "old": false, "new": true})
+	look(24*time.Hour, map[string]bool{"leaked": true, "new": true})
+}
+
 // A secret is replaced under a running pool: pods of before and after it pair, in both
 // directions, as soon as they meet.
 func TestSecretIsReplacedUnderARunningPool(t *testing.T) {

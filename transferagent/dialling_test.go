@@ -172,7 +172,7 @@ func TestMoversProofsHaveTheSecretsReadAgain(t *testing.T) {
 				k.read = time.Time{}
 				if who != late {
 					k.held = nil
-					if _, err := k.load(); err != nil {
+					if _, err := k.load(time.Now()); err != nil {
 						t.Error(err)
 					}
 				}

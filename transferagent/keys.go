@@ -25,11 +25,15 @@ const (
 	heldSecrets  = 4
 	readKeyEvery = time.Minute
 	readKeyAgain = time.Second // after a proof that failed, at the soonest
+	// keepSecret is how long a secret is accepted after it has left the folder: kubelets
+	// bring a Secret's change within about a minute, and agents read it a minute later at
+	// the latest.
+	keepSecret = 3 * time.Minute
 )
 
 // keyring holds the secrets of the pool. Whoever mounts the folder may replace them
-// at any time; secrets that were replaced are still accepted, as not every agent sees
-// the new ones at the same time. The zero value has none.
+// at any time; secrets that were replaced are accepted for keepSecret more, as not every
+// agent sees the new ones at the same time. The zero value has none.
 type keyring struct {
 	dir string
 	log *slog.Logger
@@ -37,8 +41,14 @@ type keyring struct {
 	keys atomic.Pointer[poolkey.Keys]
 
 	mu   sync.Mutex
-	held [][]byte  // the one to sign with first, then from new to old
-	read time.Time // last
+	held []heldSecret // the one to sign with first, then from new to old
+	read time.Time    // last
+}
+
+// heldSecret is a secret that is accepted.
+type heldSecret struct {
+	bytes []byte
+	left  time.Time // when it was first missed in the folder, zero while it is there
 }
 
 // openKeys reads the folder. Without one there are no secrets, and everything is accepted.
@@ -49,42 +59,82 @@ func openKeys(dir string, log *slog.Logger) (*keyring, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if _, err := k.load(); err != nil {
+	if _, err := k.load(time.Now()); err != nil {
 		return nil, err
 	}
 	return k, nil
 }
 
-// load reads the folder and reports whether that changed anything. The caller holds mu.
-func (k *keyring) load() (bool, error) {
-	k.read = time.Now()
+// load reads the folder and reports whether that changed anything. A folder that can't
+// be read is taken to have what it had. The caller holds mu; now is of the monotonic clock.
+func (k *keyring) load(now time.Time) (bool, error) {
+	k.read = now
+	folder, err := k.folder()
+	if err == nil {
+		if _, err = poolkey.New(folder...); err != nil {
+			err = fmt.Errorf("%s: %w", k.dir, err)
+		}
+	}
+	if err != nil {
+		folder = nil
+		for _, s := range k.held {
+			if s.left.IsZero() {
+				folder = append(folder, s.bytes)
+			}
+		}
+		if len(folder) == 0 {
+			return false, err
+		}
+	}
+	changed, failed := k.hold(now, folder)
+	return changed, errors.Join(err, failed)
+}
+
+// folder reads the secrets that are there now, the one to sign with first.
+func (k *keyring) folder() ([][]byte, error) {
 	key, err := readSecret(filepath.Join(k.dir, agentconfig.KeyFile))
 	if err != nil {
-		return false, fmt.Errorf("pool secret: %w", err)
+		return nil, fmt.Errorf("pool secret: %w", err)
 	}
-	now := [][]byte{key}
 	previous, err := readSecret(filepath.Join(k.dir, agentconfig.PreviousKeyFile))
 	switch {
 	case err == nil:
-		now = append(now, previous)
+		return [][]byte{key, previous}, nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return false, fmt.Errorf("previous pool secret: %w", err)
+		return nil, fmt.Errorf("previous pool secret: %w", err)
+	}
+	return [][]byte{key}, nil
+}
+
+// hold takes the secrets of the folder, and keeps those that have left it for a while.
+func (k *keyring) hold(now time.Time, folder [][]byte) (changed bool, err error) {
+	held := make([]heldSecret, 0, heldSecrets)
+	for _, b := range folder {
+		held = append(held, heldSecret{bytes: b})
 	}
 	for _, s := range k.held {
-		if len(now) < heldSecrets && !slices.ContainsFunc(now, func(o []byte) bool { return bytes.Equal(o, s) }) {
-			now = append(now, s)
+		if s.left.IsZero() {
+			s.left = now
+		}
+		there := slices.ContainsFunc(held, func(o heldSecret) bool { return bytes.Equal(o.bytes, s.bytes) })
+		if !there && len(held) < heldSecrets && now.Sub(s.left) < keepSecret {
+			held = append(held, s)
 		}
 	}
-	if slices.EqualFunc(now, k.held, bytes.Equal) {
-		return false, nil
+	same := slices.EqualFunc(held, k.held, func(a, b heldSecret) bool { return bytes.Equal(a.bytes, b.bytes) })
+	if !same {
+		all := make([][]byte, len(held))
+		for i, s := range held {
+			all[i] = s.bytes
+		}
+		keys, err := poolkey.New(all...)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", k.dir, err)
+		}
+		k.keys.Store(&keys)
 	}
-	keys, err := poolkey.New(now...)
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", k.dir, err)
-	}
-	k.held = now
-	k.keys.Store(&keys)
-	return true, nil
+	k.held = held
+	return !same, nil
 }
 
 // readSecret reads a file that is no longer than a secret, and one byte more of a longer one.
@@ -117,10 +167,11 @@ func (k *keyring) again() bool {
 		return false
 	}
 	defer k.mu.Unlock()
-	if time.Since(k.read) < readKeyAgain {
+	now := time.Now()
+	if now.Sub(k.read) < readKeyAgain {
 		return false
 	}
-	changed, err := k.load()
+	changed, err := k.load(now)
 	if err != nil {
 		k.log.Error("the pool's secrets can't be read again, the last ones stay", "error", err)
 	}

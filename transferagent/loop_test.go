@@ -151,6 +151,24 @@ func TestUnsentNotesAreTriedOnceMore(t *testing.T) {
 	case <-time.After(within):
 		t.Error("the peer is told nothing")
 	}
+	// A connection that has sent something is like any other: what the next loss leaves
+	// unsent goes by one more.
+	now := l.peers[at]
+	eventually(t, func() error {
+		if now.again.Load() {
+			return errors.New("the connection counts as one that has sent nothing")
+		}
+		return nil
+	})
+	l.lose(ctx, now, []note{{bytes: []byte("later")}}, errClosed)
+	select {
+	case told := <-got:
+		if told != "later" {
+			t.Errorf("the peer is told %q", told)
+		}
+	case <-time.After(within):
+		t.Error("what the second loss left is not told")
+	}
 	cancel()
 	if err := <-served; err != nil {
 		t.Error(err)

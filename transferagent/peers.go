@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/pdpool/pdpool/moriio"
@@ -23,7 +24,7 @@ type peer struct {
 	notes   *queue[note]
 	cancel  context.CancelFunc
 	courier *courier
-	again   bool // its notes were another connection's before
+	again   atomic.Bool // nothing was sent yet, and its notes were another connection's before
 }
 
 // note is an encoded notification. Since is when the last that it tells of came,
@@ -98,8 +99,8 @@ func (l *loop) renew(ctx context.Context, at session.Peer) *peer {
 
 // lose forgets a peer whose control connection has ended. What a renewed one had
 // not sent yet goes out by the connection that took its place; without one PeerGone
-// was raised already. Otherwise it is sent by a new connection, once: the peer may have
-// ended this one only, and waits for the end of its transfers.
+// was raised already. Otherwise it is sent by a new connection, once unless that sends
+// anything: the peer may have ended this one only, and waits for the end of its transfers.
 func (l *loop) lose(ctx context.Context, p *peer, unsent []note, why error) {
 	if now := l.peers[p.at]; now != p {
 		for _, n := range unsent {
@@ -111,11 +112,11 @@ func (l *loop) lose(ctx context.Context, p *peer, unsent []note, why error) {
 	p.close()
 	l.log.Info("peer is gone", "peer", p.at, "error", why)
 	l.raise(session.PeerGone{Peer: p.at})
-	if p.again || len(unsent) == 0 {
+	if p.again.Load() || len(unsent) == 0 {
 		return
 	}
 	if now := l.peer(ctx, p.at); now != nil {
-		now.again = true
+		now.again.Store(true)
 		for _, n := range unsent {
 			l.queue(ctx, now, n)
 		}
@@ -195,6 +196,7 @@ func (l *loop) notifyPeer(ctx context.Context, p *peer) ([]note, error) {
 		if err != nil {
 			return []note{n}, err
 		}
+		p.again.Store(false)
 		l.metrics.told(n.since)
 	}
 }
