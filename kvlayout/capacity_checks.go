@@ -46,9 +46,13 @@ func capacityInflight(v view) []finding {
 	if need <= have {
 		return nil
 	}
-	fix := "raise decode.replicas"
-	if dcp, tokens := v.widerDCP(); dcp > 0 && tokens > held.Tokens {
-		fix = fmt.Sprintf("set decode.layout.dcp to %d, which holds %d tokens, or raise decode.replicas", dcp, mulSat(tokens, replicas))
+	fix := fmt.Sprintf("raise decode.replicas to %d", ceilDiv64(need, max(held.Tokens, 1)))
+	switch dcp, tokens := v.widerDCP(); {
+	case dcp == 0 || tokens <= held.Tokens:
+	case mulSat(tokens, replicas) >= need:
+		fix = fmt.Sprintf("set decode.layout.dcp to %d, which holds %d tokens, or %s", dcp, mulSat(tokens, replicas), fix)
+	default:
+		fix = fmt.Sprintf("%s, or to %d with decode.layout.dcp %d", fix, ceilDiv64(need, tokens), dcp)
 	}
 	return []finding{{
 		field: "decode.layout", message: fmt.Sprintf("%d requests of %d and %d tokens are %d tokens in flight, and decode holds %d",

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -168,10 +169,38 @@ func randomPair(r *rand.Rand) Pair {
 			BlockSize: pick(r, 0, 16, 64), KVType: pick(r, Auto, BF16, FP16, FP8, ""), DevicesPerNode: pick(r, 0, 4, 8),
 		}
 	}
-	return Pair{
+	p := Pair{
 		Engine: pick(r, VLLM, VLLM, SGLang, Simulator), Version: pick(r, "", "0.29", "0.32.0", "0.33.0", "0.34.0"),
 		Mover: pick(r, MoverAuto, MoverEngine, MoverAgent), Mode: pick(r, Write, Read, ""), Geometry: g,
 		HasGeometry: r.IntN(5) > 0, Prefill: side(), Decode: side(),
+	}
+	if r.IntN(2) == 0 {
+		detail(r, &p)
+	}
+	return p
+}
+
+var models = sync.OnceValue(Models)
+
+// detail says what a launch says beyond degrees.
+func detail(r *rand.Rand, p *Pair) {
+	if r.IntN(4) > 0 {
+		m := pick(r, models()...)
+		p.Model = &m
+	}
+	p.Backend = pick(r, "", RDMA, XGMI)
+	p.Load = pick(r, Load{}, Load{Input: 8192, Output: 1024, Concurrency: 64})
+	names := []string{"", "", "deepseek-ai/DeepSeek-R1", "meta-llama/Llama-3.3-70B-Instruct", "/models/own"}
+	for _, s := range []*Side{&p.Prefill, &p.Decode} {
+		s.Model, s.Revision = pick(r, names...), pick(r, "", "", "a", "b")
+		s.Version = pick(r, "", "", "", "0.32.0", "0.33.0", "0.5.22")
+		s.EP, s.PCP, s.Nodes = pick(r, 0, 0, 1, -1, 3, 8), pick(r, 0, 0, 1, 2), pick(r, 0, 0, 1, 2)
+		s.Attention = pick(r, "", "", "ROCM_AITER_MLA", "ROCM_ATTN", "ROCM_AITER_FA", "TRITON_ATTN")
+		s.Speculation, s.OwnDrafts = pick(r, "", "", "mtp", "dspark"), r.IntN(3) == 0
+		s.ConvLayout, s.MambaAlign, s.BatchTokens = pick(r, "", "DS", "SD"), r.IntN(3) == 0, pick(r, 0, 512, 8192)
+		s.NoHybrid, s.NoPrefixCaching, s.RadixCache = r.IntN(3) == 0, r.IntN(3) == 0, r.IntN(3) == 0
+		s.MaxLength, s.KVMemory, s.KVBlocks = pick(r, 0, 4096, 1<<20), pick[int64](r, 0, 1<<30), pick[int64](r, 0, 0, 100)
+		s.Replicas = pick(r, 0, 1, 2)
 	}
 }
 
@@ -222,7 +251,7 @@ func set(t *testing.T, p *Pair, field string, n int) {
 	}
 	l := &side.Layout
 	targets := map[string]*int{
-		"tp": &l.TP, "pp": &l.PP, "dp": &l.DP, "dpLocal": &l.DPLocal, "dcp": &l.DCP, "interleave": &l.Interleave, "blockSize": &side.BlockSize,
+		"tp": &l.TP, "pp": &l.PP, "dp": &l.DP, "dpLocal": &l.DPLocal, "dcp": &l.DCP, "interleave": &l.Interleave, "blockSize": &side.BlockSize, "ep": &side.EP,
 	}
 	if targets[name] == nil {
 		t.Fatalf("a fix names the field %s", field)

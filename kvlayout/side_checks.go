@@ -231,9 +231,9 @@ func gpusPerPod(v view, role Role) []finding {
 		}))
 		return []finding{f}
 	}
-	if l.PP > node {
+	if l.PP*v.contextRanks(role) > node {
 		f.field = layoutField(role, "pp")
-		f.fix = fmt.Sprintf("set %s to %d", f.field, max(node/l.TP, 1))
+		f.fix = fmt.Sprintf("set %s to %d", f.field, max(node/l.TP/v.contextRanks(role), 1))
 		return []finding{f}
 	}
 	f.field = tpField(role)
@@ -265,5 +265,5 @@ func (v view) tpOnNode(role Role, node int) int {
 	if v.Engine == SGLang {
 		return l.DP * largest(node/l.PP/l.DP, v.tpFits)
 	}
-	return largest(min(l.TP, node/l.PP), v.tpFits)
+	return largest(min(l.TP, node/l.PP/v.contextRanks(role)), v.tpFits)
 }

@@ -136,14 +136,14 @@ func tpNodes(v view, role Role) []finding {
 	if !v.vllmRules() || s.Nodes < 2 {
 		return nil
 	}
-	fd := finding{
-		field: tpField(role), message: fmt.Sprintf("a TP group of %d ranks of %s is spread over %d nodes", l.TP, role, s.Nodes),
-		fix: fmt.Sprintf("set %s to what one node holds, and use %s or replicas for more", tpField(role), layoutField(role, "dp")),
-	}
+	holds := "what one node holds"
 	if s.DevicesPerNode > 0 {
-		fd.fix = fmt.Sprintf("set %s to %d, or gpu.devicesPerNode to what the nodes have", tpField(role), v.tpOnNode(role, s.DevicesPerNode))
+		holds += fmt.Sprintf(" (%d)", v.tpOnNode(role, s.DevicesPerNode))
 	}
-	return []finding{fd}
+	return []finding{{
+		field: tpField(role), message: fmt.Sprintf("a TP group of %d ranks of %s is spread over %d nodes", l.TP, role, s.Nodes),
+		fix: fmt.Sprintf("lower %s to %s, and use %s.replicas for more", tpField(role), holds, role),
+	}}
 }
 
 func attentionConnector(v view, role Role) []finding {

@@ -1,0 +1,232 @@
+package kvlayout
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// aboutNoSide are the rules on pairs that refuse some equal sides: they are on the
+// engine, its release or the mode.
+var aboutNoSide = []string{"read-dp-hosts", "hybrid-write", "sglang-dcp-mla", "sglang-index-tp"}
+
+func TestEqualSidesFit(t *testing.T) {
+	r := random(t)
+	valid := 0
+	for range 6000 {
+		p := randomPair(r)
+		p.Decode = p.Prefill
+		if Refused(Check(p, Prefill)) || Refused(Check(p, Decode)) {
+			continue
+		}
+		valid++
+		for _, problem := range Compatible(p) {
+			if problem.Severity == Refuse && !slices.Contains(aboutNoSide, problem.Rule) {
+				t.Fatalf("%+v:\n%s", p, problem)
+			}
+		}
+	}
+	if valid < 300 {
+		t.Errorf("only %d valid sides", valid)
+	}
+}
+
+// symmetric are the rules on pairs that say the same of prefill and decode swapped,
+// where no rule before them refuses.
+var symmetric = []string{
+	"tp-multiple", "tp-heads", "dcp-interleave", "dcp-tp-pair", "block-size", "kv-type", "model-same", "attention-pair",
+	"recurrent-tp", "read-groups", "sglang-state-tp", "sglang-speculation",
+}
+
+func TestSymmetricRules(t *testing.T) {
+	r := random(t)
+	tried := map[string]bool{}
+	for range 6000 {
+		p := randomPair(r)
+		p.Mover = pick(r, MoverEngine, MoverAgent)
+		p.Prefill.Version, p.Decode.Version = "", ""
+		swapped := p
+		swapped.Prefill, swapped.Decode = p.Decode, p.Prefill
+		here, there := verdicts(Compatible(p)), verdicts(Compatible(swapped))
+		for _, id := range symmetric {
+			for _, way := range here[id] {
+				tried[id] = true
+				if !slices.Contains(there[id], way) && !suppressed(swapped, id) {
+					t.Fatalf("%+v:\n%s %s, and swapped %v", p, way, id, there[id])
+				}
+			}
+		}
+	}
+	for _, id := range symmetric {
+		if !tried[id] {
+			t.Errorf("%s was never broken", id)
+		}
+	}
+}
+
+func verdicts(problems []Problem) map[string][]Severity {
+	all := map[string][]Severity{}
+	for _, p := range problems {
+		all[p.Rule] = append(all[p.Rule], p.Severity)
+	}
+	return all
+}
+
+// suppressed says whether a rule before id refuses the pair, so that id is not asked.
+func suppressed(p Pair, id string) bool {
+	at := slices.IndexFunc(rules(), func(r rule) bool { return r.ID == id })
+	return refusedBy(Compatible(p), rules()[at].after)
+}
+
+// What a rule finds is told, unless a rule refuses that it comes after: no problem
+// hides another otherwise.
+func TestOnlyAfterHidesProblems(t *testing.T) {
+	r := random(t)
+	alone := slices.Clone(rules())
+	for i := range alone {
+		alone[i].after = nil
+	}
+	hidden := map[string]bool{}
+	for range 4000 {
+		p := randomPair(r)
+		v := newView(p, pick(r, MoverEngine, MoverAgent))
+		told := v.checkAll(rules())
+		if _, broken := verdicts(told)["degrees"]; broken {
+			continue // Checks rely on degrees that can be.
+		}
+		for _, found := range v.checkAll(alone) {
+			if slices.Contains(told, found) {
+				continue
+			}
+			at := slices.IndexFunc(rules(), func(r rule) bool { return r.ID == found.Rule })
+			if !refusedBy(told, rules()[at].after) {
+				t.Fatalf("%+v:\n%s is not told, and nothing that it comes after", p, found)
+			}
+			hidden[found.Rule] = true
+		}
+	}
+	t.Logf("hidden at times: %v", slices.Sorted(maps.Keys(hidden)))
+}
+
+// A further fault leaves the problems of a pair as they are.
+func TestFurtherFaultsAdd(t *testing.T) {
+	r := random(t)
+	faults := map[string]func(p *Pair){
+		"model-same": func(p *Pair) { p.Prefill.Model, p.Decode.Model = "example/a", "example/b" },
+		"attention-pair": func(p *Pair) {
+			p.Prefill.Attention, p.Decode.Attention = "ONE", "OTHER"
+		},
+		"kv-type": func(p *Pair) { p.Prefill.KVType, p.Decode.KVType = BF16, FP8 },
+	}
+	for range 2000 {
+		p := randomPair(r)
+		p.Mover, p.Model = pick(r, MoverEngine, MoverAgent), nil
+		p.Prefill.KVMemory, p.Decode.KVMemory = 0, 0 // what it holds depends on the type
+		for _, s := range []*Side{&p.Prefill, &p.Decode} {
+			s.Model, s.Attention, s.KVType = "", "", BF16
+		}
+		before := Compatible(p)
+		for id, fault := range faults {
+			q := p
+			fault(&q)
+			after := Compatible(q)
+			if len(verdicts(after)[id]) == 0 {
+				t.Fatalf("%+v: %s is not told", q, id)
+			}
+			for _, problem := range before {
+				if !contains(after, problem) {
+					t.Fatalf("%+v:\n%s\nis gone beside %s", q, problem, id)
+				}
+			}
+		}
+	}
+}
+
+// Every pair that the agent is let have is served: on each DCP group of decode and
+// for each head there, each token is written once, to where decode looks for it.
+func TestAdmittedPairsAreWritten(t *testing.T) {
+	r := random(t)
+	admitted := 0
+	for range 8000 {
+		g := pick(r, mla(), gqa(1), gqa(2), gqa(4), gqa(8))
+		block := pick(r, 4, 8, 16)
+		layout := func() Layout {
+			return Layout{TP: pick(r, 1, 2, 3, 4, 6, 8, 16), DCP: pick(r, 1, 1, 2, 4, 8), Interleave: pick(r, 1, 1, 2, 4, 8, 16, 3)}
+		}
+		p := Pair{
+			Engine: pick(r, VLLM, Simulator), Mover: MoverAgent, Geometry: g, HasGeometry: true,
+			Prefill: Side{Layout: layout(), BlockSize: block}, Decode: Side{Layout: layout(), BlockSize: block},
+		}
+		if Refused(Compatible(p)) {
+			continue
+		}
+		admitted++
+		if fault := coverage(t, p, r.IntN(5*block)+1); fault != "" {
+			t.Fatalf("%+v: %s", p, fault)
+		}
+	}
+	if admitted < 300 {
+		t.Errorf("only %d pairs are admitted", admitted)
+	}
+}
+
+// coverage writes a prompt and says what of it is not where it has to be.
+func coverage(t *testing.T, pair Pair, tokens int) string {
+	t.Helper()
+	g, block := pair.Geometry, pair.Decode.BlockSize
+	p, d := pair.Prefill.Layout.Defaulted(), pair.Decode.Layout.Defaulted()
+	type row struct{ group, head, token int }
+	times := map[row]int{}
+	for rank := range d.TP {
+		for _, w := range Writers(g, p, d, rank) {
+			spec := pairSpec(g, p, d, w, rank, block, tokens)
+			copies, err := WritePlan(nil, spec)
+			if err != nil {
+				return err.Error()
+			}
+			writes := apply(t, copies, make([]byte, spec.Source.End()), make([]byte, spec.Target.End()))
+			forEachRow(spec.Target, len(spec.TargetBlocks), func(b, head, slot int, at int64) {
+				for _, n := range writes[at : at+spec.Target.RowBytes] {
+					if n != writes[at] {
+						times[row{rank / d.DCP, head, -1}]++ // a row in part
+					}
+				}
+				times[row{rank / d.DCP, head, spec.Placement.Token(spec.TargetRank, b, slot)}] += int(writes[at])
+			})
+		}
+	}
+	for group := range d.TP / d.DCP {
+		held := HeadsOf(g, d, group*d.DCP)
+		for head := held.First; head < held.end(); head++ {
+			for token := range tokens {
+				if n := times[row{group, head, token}]; n != 1 {
+					return fmt.Sprintf("token %d of head %d is written %d times to DCP group %d", token, head, n, group)
+				}
+			}
+			if times[row{group, head, -1}] > 0 {
+				return fmt.Sprintf("rows of head %d are written in part to DCP group %d", head, group)
+			}
+		}
+	}
+	return ""
+}
+
+func BenchmarkCompatibleOfModels(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var pairs []Pair
+	for len(pairs) < 64 {
+		p := randomPair(r)
+		detail(r, &p)
+		p.Mover = MoverAuto
+		pairs = append(pairs, p)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, p := range pairs {
+			Compatible(p)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(pairs)), "ns/pair")
+}
