@@ -30,6 +30,7 @@ generate: ## regenerate deepcopy code, CRD, RBAC, the chart's copies of them, an
 	$(TOOL) controller-gen rbac:roleName=pdpool-manager paths=./controllers/... output:rbac:dir=config/rbac
 	go run ./hack/chartcopy
 	go run ./hack/apidocs
+	go run ./hack/rulesdocs
 	$(TOOL) helm template pdpool charts/pdpool --namespace pdpool-system > config/default/pdpool.yaml
 
 # The linter caches its findings with the paths it first saw; a cache shared between
