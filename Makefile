@@ -10,7 +10,7 @@ export CGO_ENABLED := 0
 
 VERSION ?= v0.1.0-dev
 LDFLAGS := -s -w -X main.version=$(VERSION)
-COMMANDS := manager transfer-agent router enginesim
+COMMANDS := manager transfer-agent router enginesim kubectl-pdpool
 BIN := bin
 TOOL := go tool -modfile=go.tools.mod
 DEVCLUSTER := hack/devcluster/devcluster.sh

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/pdpool/pdpool/kvlayout"
 )
 
@@ -62,8 +64,8 @@ func golden(t *testing.T, name, got string) {
 	if err != nil {
 		t.Fatalf("%v (go test ./cli -update writes it)", err)
 	}
-	if string(want) != got {
-		t.Errorf("%s differs (go test ./cli -update shows how):\n%s", path, got)
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs (go test ./cli -update writes it):\n%s", path, diff)
 	}
 }
 

@@ -50,8 +50,8 @@ type Report struct {
 func schemaRule() kvlayout.RuleInfo {
 	return kvlayout.RuleInfo{
 		ID: "schema", Scope: kvlayout.PairScope, Severity: kvlayout.Refuse,
-		Description: "every field is one that a PDPool has, and is given once",
-		Reason:      "the API server refuses what it does not know",
+		Description: "every field is one that a PDPool has, within its limits, and is given once",
+		Reason:      "the API server takes only what the schema of a PDPool has",
 	}
 }
 
@@ -67,10 +67,10 @@ func judge(p manifest.Pool) Verdict {
 	for _, f := range p.Faults {
 		problem := kvlayout.Problem{
 			Rule: schemaRule().ID, Severity: kvlayout.Refuse, Field: f.Field, Message: f.Text,
-			Reason: schemaRule().Reason, Fix: "remove it, or look its name up in docs/fields.md",
+			Reason: schemaRule().Reason, Fix: f.Fix,
 		}
 		if f.Warns {
-			problem.Severity, problem.Reason, problem.Fix = kvlayout.Warn, "kubectl keeps the last one and says nothing", "remove one of them"
+			problem.Severity, problem.Reason = kvlayout.Warn, "kubectl keeps the last one and says nothing"
 		}
 		v.Problems = append(v.Problems, Problem{problem, f.Place})
 	}
@@ -108,7 +108,7 @@ func (r Report) end(strict bool) error {
 		return ErrRefused
 	}
 	for _, v := range r.Pools {
-		if strict && len(v.Problems)+len(v.Notes) > 0 {
+		if strict && (len(v.Problems)+len(v.Notes) > 0 || v.GPUs != nil && !v.GPUs.Available) {
 			return ErrRefused
 		}
 	}

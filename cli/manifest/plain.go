@@ -113,7 +113,7 @@ func (d document) duplicates(n *yaml.Node, path string) []Fault {
 			at := join(path, key.Value)
 			if before, ok := first[key.Value]; ok && key.Kind == yaml.ScalarNode && !isMerge(key) {
 				out = append(out, Fault{
-					Field: below(at), Place: d.place(key), Warns: true,
+					Field: below(at), Place: d.place(key), Warns: true, Fix: "remove one of them",
 					Text: "it is given twice, and what line " + strconv.Itoa(d.base+before.Line) + " says does not count",
 				})
 			}

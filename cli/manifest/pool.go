@@ -30,6 +30,7 @@ type Fault struct {
 	Field string
 	Text  string
 	Place Place
+	Fix   string
 	// Warns says that the object is taken all the same.
 	Warns bool
 }
@@ -88,7 +89,8 @@ func (d document) find(path []string) Place {
 // pool decodes an object as an API server would.
 func (c *Content) pool(d document) {
 	p := Pool{PDPool: &v1alpha1.PDPool{}, Place: d.place(d.node), doc: d}
-	text, err := json.Marshal(plain(d.node))
+	object, _ := plain(d.node).(map[string]any)
+	text, err := json.Marshal(object)
 	if err != nil {
 		c.fail(p.Place, "the object can't be written as JSON: %v", err)
 		return
@@ -101,6 +103,11 @@ func (c *Content) pool(d document) {
 	for _, err := range unknown {
 		p.Faults = append(p.Faults, d.fault(err))
 	}
+	limits := d.limits(object)
+	if len(limits) == 0 { // else they may follow from those
+		limits = d.related(p.PDPool)
+	}
+	p.Faults = append(p.Faults, limits...)
 	p.Faults = append(p.Faults, d.duplicates(d.node, "")...)
 	c.Pools = append(c.Pools, p)
 }
@@ -136,7 +143,7 @@ func taken(e *json.UnmarshalTypeError) string {
 }
 
 func (d document) fault(err error) Fault {
-	f := Fault{Text: err.Error(), Place: d.place(d.node)}
+	f := Fault{Text: err.Error(), Place: d.place(d.node), Fix: "remove it, or look its name up in docs/fields.md"}
 	if at, ok := errors.AsType[kjson.FieldError](err); ok {
 		f.Field = below(at.FieldPath())
 		f.Place = d.find(steps(at.FieldPath()))

@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"os"
+	"testing"
+
+	"github.com/pdpool/pdpool/cli/manifest"
+)
+
+// BenchmarkCheck is check of one manifest in process, from its text to the verdict.
+func BenchmarkCheck(b *testing.B) {
+	text, err := os.ReadFile("testdata/manifests/refused.yaml")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if judge(manifest.Read("pool.yaml", text).Pools[0]).Admitted {
+			b.Fatal("admitted")
+		}
+	}
+}
+
+// BenchmarkPair is check of two command lines, from their text to the verdict.
+func BenchmarkPair(b *testing.B) {
+	f := commandFlags{prefill: "@testdata/r1.sh", decode: "@testdata/r1.sh", engine: "vLLM", version: "0.33.0"}
+	for b.Loop() {
+		pair, err := Options{}.readPair(f)
+		if err != nil || pair.verdict().Admitted {
+			b.Fatal("admitted", err)
+		}
+	}
+}
