@@ -53,6 +53,11 @@ func (r *PDPoolReconciler) observe(ctx context.Context, pool *v1alpha1.PDPool) (
 	if err := r.Client.List(ctx, &everyPod, client.HasLabels{v1alpha1.LabelPool}, client.UnsafeDisableDeepCopy); err != nil {
 		return seen, fmt.Errorf("list the pods of all pools: %w", err)
 	}
+	var nodes corev1.NodeList
+	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return seen, fmt.Errorf("list the nodes: %w", err)
+	}
+	seen.Devices = pdpool.NewInventory(nodes.Items, everyPod.Items, seen.Now)
 	seen.Pods, seen.Services, seen.ServiceAccounts = pods.Items, services.Items, accounts.Items
 	seen.Deployments, seen.ControllerRevisions, seen.RoleBindings = deployments.Items, revisions.Items, bindings.Items
 	seen.NetworkPolicies = policies.Items

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -30,6 +31,7 @@ import (
 // +kubebuilder:rbac:groups=pdpool.dev,resources=pdpools/status,verbs=update
 // +kubebuilder:rbac:groups=pdpool.dev,resources=pdpools/finalizers,verbs=update
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=services;serviceaccounts,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create
 // +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=get;list;watch;create;delete
@@ -74,6 +76,7 @@ func (r *PDPoolReconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manage
 	for _, kind := range ownedKinds() {
 		b = b.Owns(kind)
 	}
+	b = b.Watches(&corev1.Node{}, r.everyPool(), builder.WithPredicates(nodeChanges()))
 	return b.Complete(reconcile.AsReconciler(r.Client, r))
 }
 

@@ -32,6 +32,7 @@ func Compute(pool *v1alpha1.PDPool, seen Observed, d Defaults) Plan {
 	p.roll()
 	p.prune()
 	p.provideKey()
+	p.countDevices()
 	return p.finish()
 }
 
@@ -50,6 +51,7 @@ type planner struct {
 	mode     mode
 	recorded bool // a role's revision is written by this plan
 	rollout  v1alpha1.RolloutStatus
+	gpus     gpuVerdict
 	notes    []note
 	plan     Plan
 }

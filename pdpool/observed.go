@@ -27,6 +27,8 @@ type Observed struct {
 	// PortBlocks are the first ports of the blocks that engine pods of any pool in
 	// the cluster hold (PortBlock of each pod with LabelPool), with repetitions.
 	PortBlocks []int
+	// Devices are those of the cluster, as nodes and the engine pods of all pools tell.
+	Devices Inventory
 	// Entropy is new at every look. A Secret that is created is made of it.
 	Entropy [EntropyBytes]byte
 }

@@ -27,6 +27,8 @@ func Rules() []kvlayout.RuleInfo {
 		rule("mover-unavailable", kvlayout.PairScope, kvlayout.Refuse, "engine, mode, mover and backend are ones that this version can run", reasonMover),
 		rule("backend-host", kvlayout.PairScope, kvlayout.Refuse, "with a backend within a host, a prefill and a decode instance fit on one", reasonHost),
 		rule("args-owned", kvlayout.SideScope, kvlayout.Refuse, "arguments and environment hold nothing that fields of the pool stand for", reasonArgs),
+		rule("args-env-dead", kvlayout.SideScope, kvlayout.Warn, "environment variables do what they seem to", reasonEnv),
+		rule("gpu-partition", kvlayout.PairScope, kvlayout.Warn, "gpu.resourceName and gpu.partition name one kind of device", reasonPartition),
 		rule("template-owned", kvlayout.SideScope, kvlayout.Refuse, "a template holds only known fields that the operator leaves to the user", reasonTemplate),
 		rule("gpus-resources", kvlayout.SideScope, kvlayout.Refuse, "GPUs come from the layout", reasonGPUs),
 		rule("kv-memory", kvlayout.SideScope, kvlayout.Refuse, "engine.kvCacheMemory has room for a block of each role", reasonMemory),
@@ -39,16 +41,18 @@ func Rules() []kvlayout.RuleInfo {
 }
 
 const (
-	reasonName     = "the names of pods, which have at most 63 characters, begin with it"
-	reasonPorts    = "each rank binds its own port behind a base, and a pod has a block of them"
-	reasonMover    = "this version has no way to run it"
-	reasonVersion  = "what an engine can do is told by its version"
-	reasonHost     = "the bytes never leave the host, so both instances have to be on it"
-	reasonArgs     = "the operator renders it, and of a repeated flag the last one would win in silence"
-	reasonTemplate = "the operator has to rely on it"
-	reasonMerge    = "a template adds and replaces; what it would remove is what the operator relies on"
-	reasonMemory   = "an engine without a block can hold no prompt and does not start"
-	reasonGPUs     = "a container gets exactly as many devices as its layout has ranks"
+	reasonName      = "the names of pods, which have at most 63 characters, begin with it"
+	reasonPorts     = "each rank binds its own port behind a base, and a pod has a block of them"
+	reasonMover     = "this version has no way to run it"
+	reasonVersion   = "what an engine can do is told by its version"
+	reasonHost      = "the bytes never leave the host, so both instances have to be on it"
+	reasonArgs      = "the operator renders it, and of a repeated flag the last one would win in silence"
+	reasonEnv       = "a variable that is not looked at, or means something else, changes nothing or the wrong thing without an error"
+	reasonPartition = "AMD's device plugin names the resource after the partitioning, and its labeller the label, so that no node has both"
+	reasonTemplate  = "the operator has to rely on it"
+	reasonMerge     = "a template adds and replaces; what it would remove is what the operator relies on"
+	reasonMemory    = "an engine without a block can hold no prompt and does not start"
+	reasonGPUs      = "a container gets exactly as many devices as its layout has ranks"
 )
 
 var poolName = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/json"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -72,6 +73,8 @@ type roleInputs struct {
 	MaxLength   int                         `json:"maxLength,omitempty"`
 	KVMemory    int64                       `json:"kvMemory,omitempty"`
 	GPUResource string                      `json:"gpuResource"`
+	DeviceIDs   []string                    `json:"deviceIDs,omitempty"`
+	Partition   string                      `json:"partition,omitempty"`
 	Timeouts    agentconfig.Timeouts        `json:"timeouts"`
 	Image       string                      `json:"image,omitempty"`
 	Args        []string                    `json:"args,omitempty"`
@@ -92,6 +95,7 @@ func (r *Resolved) roleRevision(spec *v1alpha1.PDPoolSpec, role kvlayout.Role) s
 		Image: cmp.Or(roleSpec(spec, role).Image, spec.Engine.Image),
 		Args:  s.Args, Env: s.Env, Resources: s.Resources, Template: canonical(s.Template),
 		AgentResources: spec.Transfer.Resources,
+		DeviceIDs:      slices.Sorted(slices.Values(spec.GPU.DeviceIDs)), Partition: spec.GPU.Partition,
 	})
 }
 

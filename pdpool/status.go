@@ -39,6 +39,7 @@ func Status(pool *v1alpha1.PDPool, seen Observed, plan Plan, applyErr error) v1a
 		Prefill: p.roleStatus(p.prefill),
 		Decode:  p.roleStatus(p.decode),
 		Rollout: p.rollout,
+		GPUs:    p.gpus.status,
 	}
 	if p.resolved.Router.Builtin {
 		status.URL = fmt.Sprintf("http://%s.%s.svc", routerName(pool.Name), pool.Namespace)
@@ -52,6 +53,7 @@ func Status(pool *v1alpha1.PDPool, seen Observed, plan Plan, applyErr error) v1a
 		reason, message = c.list[0].Reason, c.list[0].Message
 	}
 	p.compatible(&c)
+	c.set(v1alpha1.ConditionGPUsAvailable, p.gpus.fit, p.gpus.reason(), p.gpus.message)
 	p.rolledOut(&c)
 	c.set(v1alpha1.ConditionReady, available && outcome == Converged, reason, message)
 	switch outcome {
@@ -265,7 +267,7 @@ func Transitions(old, status v1alpha1.PDPoolStatus) []Event {
 func warns(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonIncompatible, v1alpha1.ReasonNameConflict, v1alpha1.ReasonRefused,
-		v1alpha1.ReasonBackOff, v1alpha1.ReasonImageUnavailable, v1alpha1.ReasonContainerWaiting, v1alpha1.ReasonUnschedulable, v1alpha1.ReasonApplyFailed:
+		v1alpha1.ReasonBackOff, v1alpha1.ReasonImageUnavailable, v1alpha1.ReasonContainerWaiting, v1alpha1.ReasonUnschedulable, v1alpha1.ReasonApplyFailed, v1alpha1.ReasonDevicesLack:
 		return true
 	}
 	return false

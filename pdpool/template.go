@@ -92,7 +92,9 @@ func (r *Resolved) podTemplate(pool *v1alpha1.PDPool, role kvlayout.Role, d Defa
 		},
 		Spec: spec,
 	}
-	return mergeTemplate(t, s.Template)
+	t, err = mergeTemplate(t, s.Template)
+	onDevices(&t.Spec, pool.Spec.GPU)
+	return t, err
 }
 
 func (r *Resolved) grace() int64 {

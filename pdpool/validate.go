@@ -2,6 +2,8 @@ package pdpool
 
 import (
 	"encoding/json"
+	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,15 +26,20 @@ func Validate(old, pool *v1alpha1.PDPool) (refusals, warnings []kvlayout.Problem
 	if pool.DeletionTimestamp != nil {
 		return nil, nil
 	}
-	var known []kvlayout.Problem
-	if old != nil {
-		known = Check(old)
-	}
 	unchanged := old != nil && apiequality.Semantic.DeepEqual(old.Spec, pool.Spec)
+	known := map[kvlayout.Problem]int{}
+	if old != nil && !unchanged {
+		for _, p := range Check(old) {
+			known[alike(p)]++
+		}
+	}
 	for _, p := range Check(pool) {
-		if p.Severity == kvlayout.Refuse && !unchanged && !slices.Contains(known, p) {
-			refusals = append(refusals, p)
-			continue
+		if had := alike(p); p.Severity == kvlayout.Refuse && !unchanged {
+			if known[had] == 0 {
+				refusals = append(refusals, p)
+				continue
+			}
+			known[had]--
 		}
 		p.Severity = kvlayout.Warn
 		warnings = append(warnings, p)
@@ -46,12 +53,22 @@ func Validate(old, pool *v1alpha1.PDPool) (refusals, warnings []kvlayout.Problem
 	return refusals, warnings
 }
 
+// places are indexes of lists in a path.
+var places = regexp.MustCompile(`\[[0-9]+\]`)
+
+// alike is what two problems have in common that are one and the same before and after
+// an update: the rule, the field and the values. An element that was moved in its list
+// is no other, and advice is none.
+func alike(p kvlayout.Problem) kvlayout.Problem {
+	return kvlayout.Problem{Rule: p.Rule, Field: places.ReplaceAllString(p.Field, ""), Message: places.ReplaceAllString(p.Message, "")}
+}
+
 // Check returns all problems of a pool, refusals first.
 func Check(pool *v1alpha1.PDPool) []kvlayout.Problem {
 	r := Resolve(bareSpec(pool), Defaults{})
 	var problems []kvlayout.Problem
 	for _, found := range [][]kvlayout.Problem{
-		checkName(pool), checkSplit(&r), checkVersion(pool, &r), checkMover(pool, &r), checkHost(&r), checkArgs(&pool.Spec),
+		checkName(pool), checkSplit(&r), checkVersion(pool, &r), checkMover(pool, &r), checkHost(&r), checkArgs(&pool.Spec), checkEnv(&pool.Spec, &r), checkPartition(&pool.Spec),
 		checkTemplates(&pool.Spec, &r), checkGPUs(&pool.Spec, &r), checkMemory(&r),
 	} {
 		problems = append(problems, found...)
@@ -81,8 +98,8 @@ func rank(s kvlayout.Severity) int {
 	return 1
 }
 
-// checkFixed holds what can't change while replicas exist. CEL holds it as well;
-// this is for readers of manifests that have no API server.
+// checkFixed holds what can't change while replicas exist. No schema does, since the
+// API server would answer with that alone and hide what else is wrong.
 func checkFixed(old, pool *v1alpha1.PDPool) []kvlayout.Problem {
 	if value(old.Status.Prefill.Replicas)+value(old.Status.Decode.Replicas) == 0 {
 		return nil
@@ -102,18 +119,45 @@ func checkFixed(old, pool *v1alpha1.PDPool) []kvlayout.Problem {
 // warnOfGeneration tells of a change that replaces all instances at once.
 func warnOfGeneration(old, pool *v1alpha1.PDPool) []kvlayout.Problem {
 	before, after := Resolve(bareSpec(old), Defaults{}), Resolve(bareSpec(pool), Defaults{})
-	if before.Pairing == after.Pairing {
-		return nil
-	}
 	message := "instances of the old and of the new spec can't pair"
-	if before.Mover != after.Mover {
+	switch {
+	case before.Mover != after.Mover:
 		message = "the mover changes from " + string(before.Mover) + " to " + string(after.Mover) + ": " + message
+	case before.Pairing == after.Pairing:
+		why := mixed(&before, &after)
+		if why == "" {
+			return nil
+		}
+		message += " (" + why + ")"
 	}
 	return []kvlayout.Problem{{
 		Rule: "generation-change", Severity: kvlayout.Warn, Field: "transfer", Message: message,
 		Reason: "a whole new set of instances comes up beside the old one",
 		Fix:    "leave as many GPUs free as the new set needs, or old pairs go before new ones are ready",
 	}}
+}
+
+// mixed says why an old instance of one role and a new one of the other can't pair
+// while one takes the place of the other, "" if they can.
+func mixed(before, after *Resolved) string {
+	for _, role := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
+		was, is := before.Side(role).Layout, after.Side(role).Layout
+		pair := after.Pair()
+		if role == kvlayout.Prefill {
+			pair.Prefill = before.Pair().Prefill
+		} else {
+			pair.Decode = before.Pair().Decode
+		}
+		if was == is {
+			continue
+		}
+		for _, p := range kvlayout.Compatible(pair) {
+			if p.Severity == kvlayout.Refuse {
+				return fmt.Sprintf("%s of %s and what it would pair with, rule %s: %s", role, layoutText(was), p.Rule, p.Message)
+			}
+		}
+	}
+	return ""
 }
 
 // bareSpec is a pool without its status: decisions of earlier looks do not count.

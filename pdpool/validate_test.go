@@ -244,6 +244,9 @@ func TestUpdates(t *testing.T) {
 	label := func(p *v1alpha1.PDPool) { p.Labels = map[string]string{"a": "b"} }
 	deleting := func(p *v1alpha1.PDPool) { p.DeletionTimestamp = new(metav1.Now()) }
 	running := func(p *v1alpha1.PDPool) { p.Status.Decode.Replicas = new(int32(1)) }
+	owned := func(args ...string) *v1alpha1.PDPool {
+		return simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.Args = args }))
+	}
 	otherModel := spec(func(s *v1alpha1.PDPoolSpec) { s.Model.Name = "deepseek-ai/DeepSeek-V3" })
 	for name, c := range map[string]struct {
 		old, pool         *v1alpha1.PDPool
@@ -258,6 +261,15 @@ func TestUpdates(t *testing.T) {
 		"another model while idle":           {simulatorPool(t), simulatorPool(t, otherModel), nil, []string{"generation-change"}},
 		"another model while running":        {simulatorPool(t, running), simulatorPool(t, running, otherModel), []string{"fixed-field"}, nil},
 		"another block size":                 {simulatorPool(t), simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.BlockSize = 128 })), nil, []string{"generation-change"}},
+		"another tp that can't mix":          {simulatorPool(t, layouts(v1alpha1.LayoutSpec{TP: 4}, v1alpha1.LayoutSpec{TP: 4})), simulatorPool(t, layouts(v1alpha1.LayoutSpec{TP: 8, DCP: 2, Interleave: 64}, v1alpha1.LayoutSpec{TP: 4, DCP: 2, Interleave: 64})), nil, []string{"generation-change"}},
+		"a layout that mixes":                {simulatorPool(t, layouts(v1alpha1.LayoutSpec{TP: 4}, v1alpha1.LayoutSpec{TP: 4})), simulatorPool(t, layouts(v1alpha1.LayoutSpec{TP: 4}, v1alpha1.LayoutSpec{TP: 8})), nil, nil},
+		"an old mistake moved in its list":   {owned("--port=1"), owned("--seed=1", "--port=1"), nil, []string{"args-owned"}},
+		"an old mistake made twice":          {owned("--port=1"), owned("--port=1", "--port=1"), []string{"args-owned"}, []string{"args-owned"}},
+		"one old mistake of two mended":      {owned("--port=1", "--tensor-parallel-size=2"), owned("--port=1"), nil, []string{"args-owned"}},
+		"one old mistake for another":        {owned("--port=1"), owned("--tensor-parallel-size=2"), []string{"args-owned"}, nil},
+		"two new mistakes and an old one":    {owned("--port=1"), edit(owned("--port=1"), spec(func(s *v1alpha1.PDPoolSpec) { s.Prefill.Layout.DCP = 2; s.Decode.Layout.Interleave = 48 })), []string{"interleave-block", "dcp-mix"}, []string{"args-owned"}},
+		"another model and a mistake":        {simulatorPool(t, running), simulatorPool(t, running, otherModel, spec(func(s *v1alpha1.PDPoolSpec) { s.Prefill.Layout.DCP = 2 })), []string{"dcp-mix", "fixed-field"}, nil},
+		"a status of an old mistake":         {wrong, edit(wrong, running), nil, []string{"dcp-mix"}},
 		"more replicas":                      {simulatorPool(t), simulatorPool(t, replicas(3, 3)), nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -349,5 +361,60 @@ func TestRefusedUpdateWarnsOfNoGeneration(t *testing.T) {
 	other.Spec.Decode.Layout.Interleave = 48
 	if refusals, warnings := Validate(old, other); len(refusals) == 0 || generation(warnings) {
 		t.Errorf("refusals %v, warnings %v", refusals, warnings)
+	}
+}
+
+// TestDeadVariables holds that variables which an engine does not look at are told,
+// and that nothing is told twice.
+func TestDeadVariables(t *testing.T) {
+	env := func(name, value string) func(*v1alpha1.PDPool) {
+		return spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.Env = []corev1.EnvVar{{Name: "A"}, {Name: name, Value: value}} })
+	}
+	version := func(v string) func(*v1alpha1.PDPool) {
+		return spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.Version = v })
+	}
+	for name, c := range map[string]struct {
+		pool *v1alpha1.PDPool
+		want string // the field, "" for none
+	}{
+		"dead":                   {vllmPool(t, env("VLLM_MORIIO_QP_PER_TRANSFER", "4")), "engine.env[1]"},
+		"alive in that version":  {vllmPool(t, env("VLLM_MORIIO_QP_PER_TRANSFER", "4"), version("0.22.0")), ""},
+		"a trap":                 {vllmPool(t, env("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")), "engine.env[1]"},
+		"no trap":                {vllmPool(t, env("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")), ""},
+		"of the Simulator":       {simulatorPool(t, env("VLLM_USE_V1", "1")), ""},
+		"of a role":              {vllmPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Decode.Env = []corev1.EnvVar{{Name: "VLLM_USE_V1"}} })), "decode.env[0]"},
+		"of a template":          {vllmPool(t, decodeTemplate(`{"spec":{"containers":[{"name":"engine","env":[{"name":"VLLM_USE_V1","value":"1"}]}]}}`)), "decode.template.spec.containers[0].env[0]"},
+		"the operator's own too": {vllmPool(t, env("VLLM_PORT", "tcp://10.0.0.1:80")), ""},
+	} {
+		var fields []string
+		for _, p := range Check(c.pool) {
+			if p.Rule != "args-env-dead" {
+				continue
+			}
+			if fields = append(fields, p.Field); p.Severity != kvlayout.Warn {
+				t.Errorf("%s: refused", name)
+			}
+		}
+		if got := strings.Join(fields, " "); got != c.want {
+			t.Errorf("%s: told at %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestPartitionRule(t *testing.T) {
+	for name, c := range map[string]struct {
+		resource, partition string
+		warns               bool
+	}{
+		"whole devices":   {"amd.com/gpu", "cpx_nps4", false},
+		"equal":           {"amd.com/cpx_nps4", "cpx_nps4", false},
+		"no label asked":  {"amd.com/cpx_nps4", "", false},
+		"two kinds":       {"amd.com/cpx_nps4", "spx_nps1", true},
+		"somebody else's": {"example.com/cpx_nps4", "spx_nps1", false},
+	} {
+		pool := simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.GPU.ResourceName, s.GPU.Partition = c.resource, c.partition }))
+		if got := slices.Contains(ruleIDs(Check(pool)), "gpu-partition"); got != c.warns {
+			t.Errorf("%s: warned %v", name, got)
+		}
 	}
 }

@@ -16,6 +16,11 @@ const (
 	// ConditionRolloutComplete is True when every instance is of the current
 	// revision of its role.
 	ConditionRolloutComplete = "RolloutComplete"
+	// ConditionGPUsAvailable is True when the nodes have devices for all replicas that
+	// the spec asks for, beside what the pods of other pools hold. Devices that pods of
+	// no pool hold are not seen: condition Ready says what the scheduler does. It changes
+	// at most every two minutes while the spec stays as it is.
+	ConditionGPUsAvailable = "GPUsAvailable"
 	// ConditionReconciling is True while the operator works towards the spec, and
 	// absent otherwise (kstatus).
 	ConditionReconciling = "Reconciling"
@@ -40,6 +45,14 @@ const (
 const (
 	// ReasonRulesHold: the spec breaks no rule.
 	ReasonRulesHold = "RulesHold"
+)
+
+// Reasons of GPUsAvailable.
+const (
+	// ReasonDevicesFit: the nodes have devices for all replicas.
+	ReasonDevicesFit = "DevicesFit"
+	// ReasonDevicesLack: they have not. The message says why, with figures.
+	ReasonDevicesLack = "DevicesLack"
 )
 
 // Reasons of RolloutComplete.

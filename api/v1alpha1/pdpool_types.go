@@ -22,8 +22,6 @@ import (
 // +kubebuilder:printcolumn:name="Mover",type=string,priority=1,JSONPath=`.status.transfer.mover`
 // +kubebuilder:printcolumn:name="Revision",type=string,priority=1,JSONPath=`.status.pairing`
 // +kubebuilder:printcolumn:name="URL",type=string,priority=1,JSONPath=`.status.url`
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || ((!has(oldSelf.status.prefill) || oldSelf.status.prefill.replicas == 0) && (!has(oldSelf.status.decode) || oldSelf.status.decode.replicas == 0)) || self.spec.model.name == oldSelf.spec.model.name",message="spec.model.name can't change while replicas exist, since clients would get another model under the same address; create a second pool",fieldPath=".spec.model.name"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || ((!has(oldSelf.status.prefill) || oldSelf.status.prefill.replicas == 0) && (!has(oldSelf.status.decode) || oldSelf.status.decode.replicas == 0)) || self.spec.engine.type == oldSelf.spec.engine.type",message="spec.engine.type can't change while replicas exist, since engines of two types don't understand each other; create a second pool",fieldPath=".spec.engine.type"
 type PDPool struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is standard object metadata. The name has at most 30 characters, begins
@@ -175,6 +173,27 @@ type GPUSpec struct {
 	// +kubebuilder:validation:Maximum=1024
 	// +optional
 	DevicesPerNode int32 `json:"devicesPerNode,omitempty"`
+	// deviceIDs are the PCI device ids of the GPUs that serve the pool, in lower case,
+	// such as 74a1 for MI300X, 74a5 for MI325X and 75a3 for MI355X. Pods get a required
+	// node affinity on the label device-id of AMD's labeller, in both of its spellings.
+	// A node that has GPUs of several ids is left out, since a pod may get either.
+	// Unset, any GPU will do.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=4
+	// +kubebuilder:validation:items:Pattern=`^[0-9a-f]{4}$`
+	// +listType=set
+	// +optional
+	DeviceIDs []string `json:"deviceIDs,omitempty"`
+	// partition is how the GPUs that serve the pool are partitioned, as compute and
+	// memory mode, such as spx_nps1 or cpx_nps4. Pods get a required node affinity on
+	// the label compute-memory-partition of AMD's labeller, which has to be asked for,
+	// in all of its spellings. Unset, the nodes' partitioning does not matter.
+	// +kubebuilder:validation:MinLength=8
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^[a-z]+_nps[0-9]+$`
+	// +optional
+	Partition string `json:"partition,omitempty"`
 }
 
 // RouterMode says who routes requests.

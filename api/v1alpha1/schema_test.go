@@ -202,6 +202,10 @@ func TestRefusals(t *testing.T) {
 		"GQA":                         {[]string{"spec", "model", "geometry"}, geometry("GQA", 64, 8), ""},
 		"router None":                 {[]string{"spec", "router"}, map[string]any{"mode": "None"}, ""},
 		"router None with an image":   {[]string{"spec", "router"}, map[string]any{"mode": "None", "image": "x"}, "no effect with router.mode None"},
+		"device ids":                  {[]string{"spec", "gpu"}, map[string]any{"deviceIDs": []any{"74a1", "75a3"}}, ""},
+		"a device id in upper case":   {[]string{"spec", "gpu"}, map[string]any{"deviceIDs": []any{"74A1"}}, "deviceIDs"},
+		"a partition":                 {[]string{"spec", "gpu"}, map[string]any{"partition": "cpx_nps4"}, ""},
+		"half a partition":            {[]string{"spec", "gpu"}, map[string]any{"partition": "cpx"}, "partition"},
 		"router None with replicas":   {[]string{"spec", "router"}, map[string]any{"mode": "None", "replicas": int64(2)}, "no effect with router.mode None"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -227,40 +231,6 @@ func geometry(kind string, heads, kvHeads int64) map[string]any {
 		g["kvHeads"] = kvHeads
 	}
 	return g
-}
-
-func TestImmutableOnceReplicasExist(t *testing.T) {
-	admit, _ := newServer(t)
-	const running = smallest + "status: {observedGeneration: 1, prefill: {replicas: 0}, decode: {replicas: 1}}\n"
-	const idle = smallest + "status: {observedGeneration: 1, prefill: {replicas: 0}, decode: {replicas: 0}}\n"
-	for name, c := range map[string]struct {
-		manifest string
-		path     []string
-		value    any
-		want     string
-	}{
-		"model of a running pool":   {running, []string{"spec", "model", "name"}, "other", "spec.model.name can't change"},
-		"engine of a running pool":  {running, []string{"spec", "engine"}, map[string]any{"type": "vLLM", "image": "x"}, "spec.engine.type can't change"},
-		"layout of a running pool":  {running, []string{"spec", "decode", "layout"}, map[string]any{"tp": int64(2)}, ""},
-		"model of an idle pool":     {idle, []string{"spec", "model", "name"}, "other", ""},
-		"model of an unseen pool":   {smallest, []string{"spec", "model", "name"}, "other", ""},
-		"status of a running pool":  {running, []string{"status", "decode"}, map[string]any{"replicas": int64(0)}, ""},
-		"nothing of a running pool": {running, []string{"metadata", "labels"}, map[string]any{"a": "b"}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			old := parse(t, c.manifest)
-			if errs := admit(old, nil); len(errs) > 0 {
-				t.Fatal(errs.ToAggregate())
-			}
-			errs := admit(edit(t, c.manifest, c.path, c.value), old)
-			switch {
-			case c.want == "" && len(errs) > 0:
-				t.Errorf("refused: %v", errs.ToAggregate())
-			case c.want != "" && (len(errs) != 1 || !strings.Contains(errs.ToAggregate().Error(), c.want)):
-				t.Errorf("errors %v, want %q", errs, c.want)
-			}
-		})
-	}
 }
 
 // The server refuses a CRD whose rules may cost too much, among others.

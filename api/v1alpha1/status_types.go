@@ -6,8 +6,8 @@ import (
 
 // PDPoolStatus is what the operator computed and saw.
 type PDPoolStatus struct {
-	// conditions are the pool's conditions: Available, Ready, Compatible and
-	// RolloutComplete always; Reconciling and Stalled only while True.
+	// conditions are the pool's conditions: Available, Ready, Compatible,
+	// GPUsAvailable and RolloutComplete always; Reconciling and Stalled only while True.
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
 	// +listMapKey=type
@@ -41,6 +41,9 @@ type PDPoolStatus struct {
 	// rollout remembers where a change of generation is, while one goes on.
 	// +optional
 	Rollout RolloutStatus `json:"rollout,omitzero"`
+	// gpus remembers when the condition GPUsAvailable was written.
+	// +optional
+	GPUs GPUStatus `json:"gpus,omitzero"`
 	// router tells the state of the router.
 	// +optional
 	Router RouterStatus `json:"router,omitzero"`
@@ -61,6 +64,14 @@ type TransferStatus struct {
 	// backend is the backend in use.
 	// +optional
 	Backend Backend `json:"backend,omitempty"`
+}
+
+// GPUStatus remembers when the condition GPUsAvailable was written.
+type GPUStatus struct {
+	// changeTime is when the condition or its figures changed last. The next change
+	// waits two minutes from then on, so that nodes that come and go make few writes.
+	// +optional
+	ChangeTime *metav1.Time `json:"changeTime,omitempty"`
 }
 
 // RolloutStatus remembers where a change of generation is for which devices lack.

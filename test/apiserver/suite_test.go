@@ -57,6 +57,7 @@ type world struct {
 	// manager may what the operator may.
 	manager client.Client
 	config  *rest.Config // the operator's
+	admin   *rest.Config
 }
 
 func TestOperator(t *testing.T) {
@@ -79,6 +80,9 @@ func TestOperator(t *testing.T) {
 			t.Run("generation", func(t *testing.T) { testGeneration(t, w) })
 			t.Run("idle", func(t *testing.T) { testIdle(t, w) })
 			t.Run("secret", func(t *testing.T) { testSecret(t, w) })
+			t.Run("devices", func(t *testing.T) { testDevices(t, w) })
+			t.Run("answers", func(t *testing.T) { testAnswers(t, w) })
+			t.Run("templates", func(t *testing.T) { testTemplates(t, w) })
 			t.Run("quota", func(t *testing.T) { testQuota(t, w) })
 			t.Run("pod security", func(t *testing.T) { testPodSecurity(t, w) })
 			t.Run("operator gone", func(t *testing.T) { testOperatorGone(t, w) })
@@ -123,7 +127,7 @@ func start(t *testing.T, flags map[string]string) world {
 	if w.manager, err = client.New(manager, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	w.config = manager
+	w.config, w.admin = manager, admin
 	mgr, err := ctrl.NewManager(manager, ctrl.Options{
 		Scheme:     scheme,
 		Cache:      controllers.CacheOptions(),

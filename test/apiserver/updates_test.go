@@ -97,6 +97,14 @@ func testFixed(t *testing.T, w world) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
+	err := w.edit(t, namespace, func(s *v1alpha1.PDPoolSpec) {
+		s.Model.Name, s.Prefill.Layout.DCP = "deepseek-ai/DeepSeek-V3", 2
+	})
+	for _, word := range []string{"fixed-field", "spec.model.name", "dcp-mix"} {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("two problems, and %q is not in the answer: %v", word, err)
+		}
+	}
 }
 
 // testGeneration holds that a change after which old and new instances can't pair
