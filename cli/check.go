@@ -12,12 +12,14 @@ import (
 
 // checkFlags are the flags of check.
 type checkFlags struct {
-	files    []string
-	commands commandFlags
-	strict   bool
-	output   string
-	nodes    string
-	cluster  bool
+	files      []string
+	commands   commandFlags
+	strict     bool
+	output     string
+	nodes      string
+	cluster    bool
+	context    string
+	kubeconfig string
 }
 
 func checkCommand(ctx context.Context, o Options) *cobra.Command {
@@ -43,6 +45,8 @@ func checkCommand(ctx context.Context, o Options) *cobra.Command {
 	flags.StringVarP(&f.output, "output", "o", "text", "text, json or sarif")
 	flags.StringVar(&f.nodes, "nodes", "", "a file with `kubectl get nodes -o yaml`: say whether their GPUs suffice")
 	flags.BoolVar(&f.cluster, "cluster", false, "ask the cluster's nodes and pods whether their GPUs suffice")
+	flags.StringVar(&f.context, "context", "", "the context of the kubeconfig that --cluster uses")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "the kubeconfig that --cluster uses")
 	oneOf(cmd, "output", "text", "json", "sarif")
 	cmd.MarkFlagsMutuallyExclusive("nodes", "cluster")
 	return cmd

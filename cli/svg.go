@@ -21,7 +21,7 @@ const (
 	svgHead    = 44 // of a rank, above its cells
 	svgBetween = 132
 	svgFoot    = 58
-	svgLeast   = 5 // columns that the picture is wide at least
+	svgLeast   = 6 // columns that the picture is wide at least
 	maxColumns = 64
 )
 
@@ -171,8 +171,12 @@ func (p *picture) colour(group int) string {
 func (p *picture) legend(prefill, decode kvlayout.Layout, y int) {
 	cell := fmt.Sprintf("A cell is a block of %s tokens; without DCP every rank has all of them.", grouped(p.place.BlockTokens))
 	if decode.DCP > 1 {
-		cell = fmt.Sprintf("A cell is %s in a row; its colour is the decode DCP rank that has it. Blocks hold %s on each rank.",
-			count(p.place.Interleave, "token"), count(p.place.BlockTokens, "token"))
+		run := "one token"
+		if n := p.place.Interleave; n > 1 {
+			run = grouped(n) + " tokens in a row"
+		}
+		cell = fmt.Sprintf("A cell is %s; its colour is the decode DCP rank that has it. Blocks hold %s on each rank.",
+			run, count(p.place.BlockTokens, "token"))
 	}
 	p.text("soft small", svgMargin, y, cell)
 	var more []string
@@ -180,7 +184,7 @@ func (p *picture) legend(prefill, decode kvlayout.Layout, y int) {
 		more = append(more, "One data parallel rank of each side is shown.")
 	}
 	if !p.plan.alike && p.plan.Caches != "" {
-		more = append(more, "Layers: "+p.plan.Caches+".")
+		more = append(more, "The model has "+p.plan.Caches+".")
 	}
 	if len(more) > 0 {
 		p.text("soft small", svgMargin, y+16, strings.Join(more, " "))

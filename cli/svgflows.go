@@ -9,10 +9,7 @@ func (p *picture) flows(writers, readers int) {
 		from[f.Writer]++
 		to[f.Reader]++
 	}
-	if len(p.plan.Transfer.Writers) > 0 {
-		p.printf("<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">" +
-			"<path d=\"M0 0.5 L8 4 L0 7.5 Z\" fill=\"context-stroke\"/></marker></defs>\n")
-	}
+	tips := p.tips()
 	var tags []tag
 	gone, come := map[int]int{}, map[int]int{}
 	for _, f := range p.plan.Transfer.Writers {
@@ -22,7 +19,8 @@ func (p *picture) flows(writers, readers int) {
 		}
 		gone[f.Writer]++
 		come[f.Reader]++
-		p.printf("<path class=\"flow\" stroke=\"%s\" marker-end=\"url(#tip)\" d=\"%s\"/>\n", p.arrowColour(f.Reader), a.path())
+		colour := p.arrowColour(f.Reader)
+		p.printf("<path class=\"flow\" stroke=\"%s\" marker-end=\"url(#tip%d)\" d=\"%s\"/>\n", colour, tips[colour], a.path())
 		at := 60
 		if writers > readers {
 			at = 40 // where the arrows lie further apart
@@ -33,6 +31,22 @@ func (p *picture) flows(writers, readers int) {
 	for _, t := range tags {
 		t.draw(p)
 	}
+}
+
+// tips draws the heads of arrows, one of each colour, and returns their numbers.
+func (p *picture) tips() map[string]int {
+	tips := map[string]int{}
+	for _, f := range p.plan.Transfer.Writers {
+		colour := p.arrowColour(f.Reader)
+		if _, ok := tips[colour]; ok {
+			continue
+		}
+		n := len(tips)
+		tips[colour] = n
+		p.printf("<defs><marker id=\"tip%d\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">"+
+			"<path d=\"M0 0.5 L8 4 L0 7.5 Z\" fill=\"%s\"/></marker></defs>\n", n, colour)
+	}
+	return tips
 }
 
 // arrowColour is the colour of the reader's tokens; without DCP all are alike.
