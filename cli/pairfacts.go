@@ -37,7 +37,6 @@ func sideOf(in engine.Instance) kvlayout.Side {
 	s.Speculation, s.OwnDrafts = speculation(in.Speculation), cache.OwnDrafts
 	s.ConvLayout, _ = in.Variable("VLLM_SSM_CONV_STATE_LAYOUT")
 	s.NoHybrid, s.NoPrefixCaching = in.HybridCacheOff, in.PrefixCache == engine.Off
-	s.RadixCache = in.Engine == kvlayout.SGLang && in.PrefixCache == engine.On
 	s.BatchTokens, s.MaxLength = in.BatchTokens, in.MaxLength
 	s.KVMemory, s.KVBlocks = in.KVMemory, int64(in.KVBlocks)
 	s.MambaAlign = flagValue(in, "mamba-cache-mode") == "align"
