@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"time"
 )
 
 // readsPerWork is how many requests may be read for each that may be in work, half of
@@ -130,7 +129,7 @@ func (b *body) release() { b.readers.free(b.host, b.bytes) }
 // read takes a request's body. It needs no place among the requests in work: who
 // sends slowly keeps nobody from work. The body is kept until the request is answered,
 // so that another pair can be sent it.
-func (s *Server) read(w http.ResponseWriter, r *http.Request) (*body, *failure) {
+func (s *Server) read(r *http.Request) (*body, *failure) {
 	if s.gate.full(s.mostInWork(), s.MaxQueue) {
 		return nil, s.tooMany(limitQueue) // nothing of it is worth reading
 	}
@@ -139,7 +138,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (*body, *failure) 
 		return nil, s.tooMany(limit)
 	}
 	defer s.readers.leave(b.host)
-	if f := s.readBody(b, w, r); f != nil {
+	if f := s.readBody(b, r); f != nil {
 		b.release()
 		return nil, f
 	}
@@ -147,22 +146,14 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (*body, *failure) 
 }
 
 // readBody reads the whole body of a request, not more than the bounds allow.
-func (s *Server) readBody(b *body, w http.ResponseWriter, r *http.Request) *failure {
+func (s *Server) readBody(b *body, r *http.Request) *failure {
 	if r.ContentLength > s.MaxBody {
 		return s.tooLarge()
 	}
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return &failure{status: http.StatusUnsupportedMediaType, code: codeBadValue, text: fmt.Sprintf("Content-Encoding %.32q is not taken; send the body as it is", coding)}
 	}
-	deadline := http.NewResponseController(w)
-	// Only a writer that wraps another has none; then the request's age bounds it.
-	_ = deadline.SetReadDeadline(time.Now().Add(s.Body))
-	if f := s.readText(b, r); f != nil {
-		return f
-	}
-	// A read deadline that is left would look as if the client had gone.
-	_ = deadline.SetReadDeadline(time.Time{})
-	return nil
+	return s.readText(b, r)
 }
 
 func (s *Server) readText(b *body, r *http.Request) *failure {

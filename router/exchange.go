@@ -43,7 +43,7 @@ func (s *Server) serveLegs(w http.ResponseWriter, r *http.Request) {
 	if checkID(id) == nil && id != "" {
 		w.Header().Set("X-Request-Id", id)
 	}
-	body, f := s.read(w, r)
+	body, f := s.read(r)
 	if f != nil {
 		s.refuse(w, endpoint, f)
 		return

@@ -44,7 +44,7 @@ func (s *Server) serveModels(w http.ResponseWriter, r *http.Request) {
 
 // serveTokenize passes a request on to a prefill instance.
 func (s *Server) serveTokenize(w http.ResponseWriter, r *http.Request) {
-	body, f := s.read(w, r)
+	body, f := s.read(r)
 	if f != nil {
 		s.refuse(w, r.URL.Path, f)
 		return

@@ -96,7 +96,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /health", s.serveAlive)
 	mux.HandleFunc("GET /ready", s.serveReady)
 	mux.Handle("GET /metrics", s.metricsHandler())
-	return s.elsewhere(mux)
+	return s.reading(s.elsewhere(mux))
 }
 
 // elsewhere answers what no pattern of mux takes in OpenAI's form.

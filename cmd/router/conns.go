@@ -1,9 +1,13 @@
 package main
 
 import (
+	"container/list"
+	"context"
 	"net"
+	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 )
 
 // How many connections are open at once: those of requests in work and as many again
@@ -15,19 +19,22 @@ const (
 )
 
 // limited is a listener with so many open connections at most, half of them from one
-// host. More are closed at once: left alone they would keep others waiting.
+// host. A new one takes the place of the oldest on which no request is served, so that
+// who only holds connections open keeps nobody out; where all serve it is turned away:
+// left alone it would keep others waiting.
 type limited struct {
 	net.Listener
-	most int
+	most   int
+	closed func() // called for each connection that loses its place or gets none
 
 	mu     sync.Mutex
-	all    int
+	open   list.List // of *counted, the oldest first
 	byHost map[netip.Addr]int
 }
 
 // bounded bounds the open connections of l.
-func bounded(l net.Listener, most int) *limited {
-	return &limited{Listener: l, most: most, byHost: map[netip.Addr]int{}}
+func bounded(l net.Listener, most int, closed func()) *limited {
+	return &limited{Listener: l, most: most, closed: closed, byHost: map[netip.Addr]int{}}
 }
 
 // Accept implements net.Listener.
@@ -37,31 +44,66 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		host := hostOf(conn)
-		if l.enter(host) {
-			return &counted{Conn: conn, leave: sync.OnceFunc(func() { l.leave(host) })}, nil
+		c := &counted{Conn: conn, on: l, host: hostOf(conn)}
+		out, ok := l.enter(c)
+		for _, old := range out {
+			l.closed()
+			_ = old.Close() // its client has asked for nothing
 		}
+		if ok {
+			return c, nil
+		}
+		l.closed()
 		_ = conn.Close() // nothing was read or written
 	}
 }
 
-func (l *limited) enter(host netip.Addr) bool {
+// enter gives a connection a place, if there is one. Those that lose theirs for it are
+// returned.
+func (l *limited) enter(c *counted) (out []*counted, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.all >= l.most || l.byHost[host] >= l.most/2 {
-		return false
+	if l.byHost[c.host] >= l.most/2 {
+		old := l.oldest(func(o *counted) bool { return o.host == c.host })
+		if old == nil {
+			return nil, false
+		}
+		l.drop(old)
+		out = append(out, old)
 	}
-	l.all++
-	l.byHost[host]++
-	return true
+	if l.open.Len() >= l.most {
+		old := l.oldest(func(*counted) bool { return true })
+		if old == nil {
+			return out, false
+		}
+		l.drop(old)
+		out = append(out, old)
+	}
+	c.place = l.open.PushBack(c)
+	l.byHost[c.host]++
+	return out, true
 }
 
-func (l *limited) leave(host netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all--
-	if l.byHost[host]--; l.byHost[host] == 0 {
-		delete(l.byHost, host)
+// oldest finds the oldest connection of a kind that serves nothing; nil where all do.
+// The caller holds mu.
+func (l *limited) oldest(of func(*counted) bool) *counted {
+	for e := l.open.Front(); e != nil; e = e.Next() {
+		if c := e.Value.(*counted); !c.serving.Load() && of(c) {
+			return c
+		}
+	}
+	return nil
+}
+
+// drop takes a connection's place, if it has one. The caller holds mu.
+func (l *limited) drop(c *counted) {
+	if c.place == nil {
+		return
+	}
+	l.open.Remove(c.place)
+	c.place = nil
+	if l.byHost[c.host]--; l.byHost[c.host] == 0 {
+		delete(l.byHost, c.host)
 	}
 }
 
@@ -75,12 +117,17 @@ func hostOf(conn net.Conn) netip.Addr {
 // counted is a connection that counts until it is closed.
 type counted struct {
 	net.Conn
-	leave func()
+	on      *limited
+	host    netip.Addr
+	place   *list.Element // under on.mu
+	serving atomic.Bool   // a request is being served
 }
 
 // Close implements net.Conn.
 func (c *counted) Close() error {
-	defer c.leave()
+	c.on.mu.Lock()
+	c.on.drop(c)
+	c.on.mu.Unlock()
 	return c.Conn.Close()
 }
 
@@ -91,4 +138,25 @@ func (c *counted) CloseWrite() error {
 		return half.CloseWrite()
 	}
 	return nil
+}
+
+type connKey struct{}
+
+// knowing has requests know the connection that they came on.
+func knowing(ctx context.Context, conn net.Conn) context.Context {
+	if c, ok := conn.(*counted); ok {
+		return context.WithValue(ctx, connKey{}, c)
+	}
+	return ctx
+}
+
+// serving keeps a connection's place while a request of it is served.
+func serving(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connKey{}).(*counted); ok {
+			c.serving.Store(true)
+			defer c.serving.Store(false)
+		}
+		next.ServeHTTP(w, r)
+	})
 }

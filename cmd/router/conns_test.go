@@ -1,74 +1,154 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"net"
+	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// TestConnectionsAreBounded: one host gets half of the connections; what is more is
-// closed at once, and closed ones make room.
-func TestConnectionsAreBounded(t *testing.T) {
+// crowd is a listener with few places and its clients.
+type crowd struct {
+	*limited
+	t        *testing.T
+	accepted chan *counted
+	closed   atomic.Int64
+}
+
+func newCrowd(t *testing.T, most int) *crowd {
+	t.Helper()
 	inner, err := listen(t.Context(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := bounded(inner, 4)
-	accepted := make(chan net.Conn)
+	c := &crowd{t: t, accepted: make(chan *counted)}
+	c.limited = bounded(inner, most, func() { c.closed.Add(1) })
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
-			conn, err := l.Accept()
+			conn, err := c.Accept()
 			if err != nil {
 				return
 			}
-			accepted <- conn
+			c.accepted <- conn.(*counted)
 		}
 	}()
-	dial := func() net.Conn {
-		conn, err := net.Dial("tcp", inner.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
+	t.Cleanup(func() { _ = c.Close(); <-done })
+	return c
+}
+
+func (c *crowd) dial() net.Conn {
+	c.t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(c.t.Context(), "tcp", c.Addr().String())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func (c *crowd) taken() *counted {
+	c.t.Helper()
+	select {
+	case conn := <-c.accepted:
 		return conn
+	case <-time.After(patience):
+		c.t.Fatal("a connection is not taken")
 	}
-	taken := func() net.Conn {
-		select {
-		case conn := <-accepted:
-			return conn
-		case <-time.After(patience):
-			t.Fatal("a connection is not taken")
-		}
-		panic("not reached")
+	panic("not reached")
+}
+
+func (c *crowd) ended(what string, conn net.Conn) {
+	c.t.Helper()
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		c.t.Errorf("%s: %v", what, err)
 	}
-	dial()
-	first := taken()
-	dial()
-	second := taken()
-	third := dial()
-	_ = third.SetReadDeadline(time.Now().Add(patience))
-	if _, err := third.Read(make([]byte, 1)); err != io.EOF { //nolint:errorlint // as read
-		t.Errorf("one too many: %v", err)
+}
+
+// TestConnectionsAreBounded: one host gets half of the connections. A new one takes the
+// place of the oldest that serves nothing; where all serve it is closed at once.
+func TestConnectionsAreBounded(t *testing.T) {
+	c := newCrowd(t, 4)
+	c.dial()
+	first := c.taken()
+	first.serving.Store(true)
+	idle := c.dial()
+	c.taken()
+	c.dial()
+	third := c.taken()
+	c.ended("the oldest that serves nothing", idle)
+	third.serving.Store(true)
+	c.ended("one too many", c.dial())
+	if n := c.closed.Load(); n != 2 {
+		t.Errorf("%d are counted as closed", n)
 	}
-	if half, ok := first.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
+	if first.CloseWrite() != nil {
 		t.Error("an answer can't be ended before the connection")
 	}
 	_ = first.Close()
 	_ = first.Close() // counts once
-	dial()
-	fourth := taken()
-	if n := l.all; n != 2 {
+	c.dial()
+	fourth := c.taken()
+	if n := c.open.Len(); n != 2 {
 		t.Errorf("%d are counted", n)
 	}
-	for _, conn := range []net.Conn{second, fourth} {
+	for _, conn := range []net.Conn{third, fourth} {
 		_ = conn.Close()
 	}
-	if l.all != 0 || len(l.byHost) != 0 {
-		t.Errorf("%d are counted, %v", l.all, l.byHost)
+	if c.open.Len() != 0 || len(c.byHost) != 0 {
+		t.Errorf("%d are counted, %v", c.open.Len(), c.byHost)
 	}
-	_ = l.Close()
-	<-done
+}
+
+// TestRequestKeepsItsPlace: who is served stays, who only holds a connection goes.
+func TestRequestKeepsItsPlace(t *testing.T) {
+	inner, err := listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entered, release := make(chan struct{}), make(chan struct{})
+	server := &http.Server{ReadHeaderTimeout: patience, ConnContext: knowing, Handler: serving(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hold" {
+			entered <- struct{}{}
+			<-release
+		}
+		_, _ = io.WriteString(w, "ok")
+	}))}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(bounded(inner, 4, func() {})) }()
+	url := "http://" + inner.Addr().String()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	ask := func(path string) error {
+		response, err := client.Get(url + path)
+		if err != nil {
+			return err
+		}
+		return response.Body.Close()
+	}
+	held := make(chan error, 1)
+	go func() { held <- ask("/hold") }()
+	<-entered
+	idle, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", inner.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ask("/"); err != nil {
+		t.Errorf("beside one that only is connected: %v", err)
+	}
+	_ = idle.SetReadDeadline(time.Now().Add(patience))
+	if _, err := idle.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("who only is connected: %v", err)
+	}
+	_ = idle.Close()
+	close(release)
+	if err := <-held; err != nil {
+		t.Errorf("who is served: %v", err)
+	}
+	_ = server.Close()
+	<-served
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/pdpool/pdpool/router"
 	"github.com/pdpool/pdpool/router/discovery"
 	"github.com/pdpool/pdpool/router/registration"
@@ -67,18 +69,27 @@ func (s *servers) bind(ctx context.Context) (err error) {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	s.clients = &http.Server{
-		Handler: s.router.Handler(), ReadHeaderTimeout: headersWithin, IdleTimeout: keepClient, MaxHeaderBytes: maxHeaders,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		Handler: serving(s.router.Handler()), ConnContext: knowing,
+		ReadHeaderTimeout: headersWithin, IdleTimeout: keepClient, MaxHeaderBytes: maxHeaders,
+		DisableGeneralOptionsHandler: true, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	s.listen = bounded(s.listen, spareConns+connsPerWork*o.limits.MaxInflight)
+	closed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "pdpool", Subsystem: "router", Name: "connections_closed_total",
+		Help: "Connections that lost their place to newer ones or found none, by port.",
+	}, []string{"port"})
+	if err := s.router.Metrics().Register(closed); err != nil {
+		return fmt.Errorf("register the metric of connections: %w", err)
+	}
+	s.listen = bounded(s.listen, spareConns+connsPerWork*o.limits.MaxInflight, closed.WithLabelValues("http").Inc)
 	if o.metrics != "" {
 		if s.opsAt, err = listen(ctx, o.metrics); err != nil {
 			return fmt.Errorf("--metrics: %w", err)
 		}
-		s.opsAt = bounded(s.opsAt, opsConns)
+		s.opsAt = bounded(s.opsAt, opsConns, closed.WithLabelValues("metrics").Inc)
 		s.ops = &http.Server{
-			Handler: s.router.OpsHandler(), ReadHeaderTimeout: headersWithin, ReadTimeout: opsWithin, WriteTimeout: opsWithin,
-			IdleTimeout: keepClient, MaxHeaderBytes: maxHeaders, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+			Handler: serving(s.router.OpsHandler()), ConnContext: knowing,
+			ReadHeaderTimeout: headersWithin, ReadTimeout: opsWithin, WriteTimeout: opsWithin, IdleTimeout: keepClient,
+			MaxHeaderBytes: maxHeaders, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		}
 	}
 	return nil
