@@ -36,7 +36,6 @@ type Side struct {
 	// SGLang's --disable-hybrid-swa-memory).
 	NoHybrid        bool  `json:"noHybrid,omitempty"`
 	NoPrefixCaching bool  `json:"noPrefixCaching,omitempty"`
-	RadixCache      bool  `json:"radixCache,omitempty"`  // SGLang keeps a radix cache on decode
 	BatchTokens     int   `json:"batchTokens,omitempty"` // most tokens of a step
 	MaxLength       int   `json:"maxLength,omitempty"`   // tokens of the longest sequence
 	KVMemory        int64 `json:"kvMemory,omitempty"`    // bytes of KV cache of a rank

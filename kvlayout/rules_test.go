@@ -198,7 +198,7 @@ func detail(r *rand.Rand, p *Pair) {
 		s.Attention = pick(r, "", "", "ROCM_AITER_MLA", "ROCM_ATTN", "ROCM_AITER_FA", "TRITON_ATTN")
 		s.Speculation, s.OwnDrafts = pick(r, "", "", "mtp", "dspark"), r.IntN(3) == 0
 		s.ConvLayout, s.MambaAlign, s.BatchTokens = pick(r, "", "DS", "SD"), r.IntN(3) == 0, pick(r, 0, 512, 8192)
-		s.NoHybrid, s.NoPrefixCaching, s.RadixCache = r.IntN(3) == 0, r.IntN(3) == 0, r.IntN(3) == 0
+		s.NoHybrid, s.NoPrefixCaching = r.IntN(3) == 0, r.IntN(3) == 0
 		s.MaxLength, s.KVMemory, s.KVBlocks = pick(r, 0, 4096, 1<<20), pick[int64](r, 0, 1<<30), pick[int64](r, 0, 0, 100)
 		s.Replicas = pick(r, 0, 1, 2)
 	}

@@ -1,4 +1,4 @@
-package kvlayout_test
+package conformance_test
 
 import (
 	"os"
@@ -17,7 +17,7 @@ const leastEntries = 150
 
 func corpus(t *testing.T) []conformance.Entry {
 	t.Helper()
-	entries, err := conformance.Load(os.DirFS("testdata/conformance"))
+	entries, err := conformance.Load(os.DirFS("../testdata/conformance"))
 	if err != nil {
 		t.Fatal(err)
 	}

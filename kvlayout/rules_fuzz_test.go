@@ -1,0 +1,71 @@
+package kvlayout
+
+import (
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+)
+
+// Pairs come from command lines, manifests and strangers' handshakes: whatever the
+// numbers are, there is an answer, and soon.
+func TestCompatibleOfAnyNumbers(t *testing.T) {
+	r := random(t)
+	var longest time.Duration
+	for range 5000 {
+		p := randomPair(r)
+		model := p.Model
+		p.Model = nil
+		scramble(r, reflect.ValueOf(&p).Elem())
+		p.Model = model
+		start := time.Now()
+		Compatible(p)
+		Check(p, Prefill)
+		longest = max(longest, time.Since(start))
+	}
+	if longest > time.Second {
+		t.Errorf("one pair took %v", longest)
+	}
+}
+
+// scramble sets some of the numbers to extremes.
+func scramble(r *rand.Rand, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for _, field := range v.Fields() {
+			scramble(r, field)
+		}
+	case reflect.Int, reflect.Int64:
+		if r.IntN(6) == 0 {
+			v.SetInt(pick[int64](r, math.MinInt64, -1, 0, 1, 3, 1<<16, math.MaxInt32, math.MaxInt64))
+		}
+	default:
+	}
+}
+
+func FuzzCompatible(f *testing.F) {
+	for _, p := range []Pair{seedPair(), plainPair()} {
+		text, err := json.Marshal(p)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte(`{"engine":"SGLang","mode":"Read","prefill":{"layout":{"tp":8,"dp":8},"pcp":2},"decode":{"layout":{"tp":1,"pp":4},"ep":3}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var p Pair
+		if json.Unmarshal(text, &p) != nil {
+			t.Skip()
+		}
+		if p.Model != nil && p.Model.Validate() != nil {
+			t.Skip() // Rules take models that ParseConfig and the catalog return.
+		}
+		for _, problem := range Compatible(p) {
+			if problem.Rule == "" || problem.Field == "" || problem.Message == "" || problem.Reason == "" || problem.Fix == "" {
+				t.Errorf("%s: %+v lacks a part", text, problem)
+			}
+		}
+	})
+}
