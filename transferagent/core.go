@@ -95,6 +95,7 @@ func (a *Agent) agentCore(ctx context.Context, o Options, m *metrics, keys *keyr
 		service{"KV socket", k.serve},
 	)
 	m.gauge("inflight_transfers", "Transfers that are live.", l.inflight)
+	m.gauge("early_asks", "Transfers that decode waits for and the own engine has not named yet.", l.earlyAsks)
 	return &coreHealth{loop: l, socket: o.Config.KVSocket}, nil
 }
 
@@ -159,11 +160,17 @@ func (l *loop) count(t session.Transfer) {
 }
 
 // inflight is the number of live transfers, for the metric.
-func (l *loop) inflight() float64 {
+func (l *loop) inflight() float64 { return l.counted(session.Machine.Live) }
+
+// earlyAsks is the number of asks ahead of the own engine, for the metric.
+func (l *loop) earlyAsks() float64 { return l.counted(session.Machine.Asked) }
+
+// counted reads a number of the machine; -1 when the loop does not answer.
+func (l *loop) counted(read func(session.Machine) int) float64 {
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
 	n := 0
-	if err := l.ask(ctx, func(context.Context) { n = l.machine.Live() }); err != nil {
+	if err := l.ask(ctx, func(context.Context) { n = read(l.machine) }); err != nil {
 		return -1
 	}
 	return float64(n)

@@ -18,6 +18,7 @@ func Leftovers(m Machine, withPeers bool) []string {
 		add("transfers", len(m.transfers))
 		add("early asks", len(m.early))
 		add("blocks of early asks", m.waiting)
+		add("releases of unknown transfers", m.foregone.order.Len())
 		add("copy orders", len(m.orders))
 		add("pieces of copy orders", m.pieces)
 		add("peers with traffic", len(m.traffic))
@@ -101,6 +102,11 @@ func Stuck(m Machine) []string {
 		for id := range m.early {
 			if _, timed := m.alarms.set[alarmKey{transfer: id, early: true}]; !timed {
 				stuck = append(stuck, "early ask "+id)
+			}
+		}
+		for id := range m.foregone.byID {
+			if _, timed := m.alarms.set[alarmKey{transfer: id, early: true}]; !timed {
+				stuck = append(stuck, "release of "+id)
 			}
 		}
 		return append(stuck, m.stuckPeers()...)

@@ -7,8 +7,9 @@ type Limits struct {
 	// Transfers is the number of live transfers (default 4096). Beyond it Expect
 	// and peers' messages are errors, and Hold and Receive are answered by Failed.
 	Transfers int
-	// Early is the number of remote_blocks and release that prefill remembers for
-	// transfers that its own engine has not named yet (default 1024).
+	// Early is the number of remote_blocks that prefill keeps for transfers that its own
+	// engine has not named yet (default 1024), and as many release without blocks, of
+	// which the oldest makes room.
 	Early int
 	// Blocks is the number of blocks of one transfer on one side (default
 	// kvproto.MaxBlocks).

@@ -75,6 +75,47 @@ func TestPlanIsReplaced(t *testing.T) {
 	}
 }
 
+// What decode has let go takes the place of nobody's ask, with blocks or without.
+func TestReleasedAsksLeaveRoom(t *testing.T) {
+	p, d := fanIn()
+	m := up(t, p, func(c *session.Config) { c.Limits.Early = 8 })
+	ask := func(id string) error {
+		return m.Step(start, session.PeerMessage{Message: &moriio.RemoteBlocks{Transfer: id, Blocks: []int32{2}, PDPool: &moriio.Allocation{
+			Epoch: d.epoch, PeerEpoch: p.epoch, Host: "d", Handshake: 1, Notify: 2, Tokens: 4,
+		}}})
+	}
+	release := func(id string) {
+		step(t, m, session.PeerMessage{Message: &moriio.Release{Transfer: id, PDPool: &moriio.Released{Epoch: d.epoch, Rule: session.RuleAborted, Text: "gone"}}})
+	}
+	for i := range 20 {
+		id := fmt.Sprintf("left-%d", i)
+		if err := ask(id); err != nil {
+			t.Fatal(err)
+		}
+		if m.Asked() != 1 {
+			t.Fatalf("%d transfers are asked for", m.Asked())
+		}
+		release(id)
+		release(fmt.Sprintf("unseen-%d", i))
+	}
+	for i := range 8 {
+		if err := ask(fmt.Sprintf("good-%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ask("one-more"); err == nil || m.Asked() != 8 {
+		t.Fatalf("error %v with %d transfers asked for", err, m.Asked())
+	}
+	// The engine hears of what was released when it comes to it; the oldest words without
+	// blocks have made room for newer ones.
+	for id, want := range map[string]bool{"left-0": true, "left-19": true, "unseen-19": true, "unseen-12": true, "unseen-11": false} {
+		r := step(t, m, session.EngineMessage{Conn: scheduler(0), Message: kvproto.Hold{Transfer: id, Blocks: []int32{1}, Tokens: 4}})
+		if told := len(r.Notices) > 0; told != want {
+			t.Errorf("%s: the engine is told of the release: %v", id, r.Notices)
+		}
+	}
+}
+
 // TestRememberedTransfers: the newest 4096 are known; using one keeps it.
 func TestRememberedTransfers(t *testing.T) {
 	p, _ := fanIn()

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"container/list"
 	"time"
 
 	"github.com/pdpool/pdpool/kvlayout"
@@ -14,6 +15,7 @@ type Prefill struct {
 	table[*prefillTransfer]
 	early     map[string]*earlyAsk
 	waiting   int // blocks in early
+	foregone  foregones
 	lastOrder CopyID
 
 	orders     map[CopyID]order // open
@@ -26,7 +28,7 @@ var _ Machine = (*Prefill)(nil)
 
 // NewPrefill returns the machine of a prefill pod. It knows no engine until EngineReady.
 func NewPrefill(cfg Config) *Prefill {
-	p := &Prefill{early: map[string]*earlyAsk{}, orders: map[CopyID]order{}, traffic: map[Peer]*traffic{}}
+	p := &Prefill{early: map[string]*earlyAsk{}, foregone: foregones{byID: map[string]*list.Element{}}, orders: map[CopyID]order{}, traffic: map[Peer]*traffic{}}
 	p.table = newTable(newMachine(cfg, kvlayout.Prefill), p)
 	return p
 }
@@ -114,6 +116,9 @@ func (p *Prefill) Transfer(id string) (Transfer, bool) {
 	}
 	if e := p.early[id]; e != nil {
 		return e.view(id), true
+	}
+	if f := p.foregone.find(id); f != nil {
+		return f.view(id), true
 	}
 	return Transfer{}, false
 }

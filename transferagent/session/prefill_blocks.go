@@ -31,27 +31,28 @@ func (p *Prefill) remoteBlocks(now time.Time, m *moriio.RemoteBlocks) error {
 	if t := p.transfers[m.Transfer]; t != nil {
 		return p.remoteBlocksLive(now, t, to)
 	}
-	if n := p.waiting + len(to.blocks); n > earlyLists*p.cfg.Limits.Blocks {
-		err := wrongf(OverLimit, "transfer %q is asked for ahead of the engine, which makes %d blocks", m.Transfer, n)
-		if !p.aimed(m.Transfer) {
-			p.refuse(to, m.Transfer, endingf(RuleTransfersLimit, "%s", err.Error()))
+	return p.remoteBlocksEarly(now, m.Transfer, to)
+}
+
+// remoteBlocksEarly takes an allocation for a transfer that the own engine has not named.
+func (p *Prefill) remoteBlocksEarly(now time.Time, id string, to *target) error {
+	if p.early[id] != nil {
+		return wrongf(Duplicate, "remote_blocks of transfer %q came before", id)
+	}
+	if f := p.foregone.find(id); f != nil {
+		p.unforgo(id)
+		if f.epoch == to.epoch { // else it was not this decode that wants nothing more
+			view := f.view(id)
+			view.Tokens = to.tokens
+			p.recordEarly(now, view, f.why)
+			return nil
 		}
-		return err
 	}
-	e, err := p.askEarly(now, m.Transfer)
-	switch {
-	case err != nil:
-		p.refuse(to, m.Transfer, endingf(RuleTransfersLimit, "%s", err.Error()))
-		return err
-	case e.target != nil:
-		return wrongf(Duplicate, "remote_blocks of transfer %q came before", m.Transfer)
+	err := p.askEarly(now, id, to)
+	if err != nil {
+		p.refuse(to, id, endingf(RuleTransfersLimit, "%s", err.Error()))
 	}
-	if e.released != nil && e.releaser != to.epoch {
-		e.released = nil // it was not this decode that wants nothing more
-	}
-	e.target = to
-	p.waiting += len(to.blocks)
-	return nil
+	return err
 }
 
 // checkTarget tells what is wrong with an allocation by itself: for decode, and
@@ -107,8 +108,8 @@ func (p *Prefill) aimed(id string) bool {
 	if t := p.transfers[id]; t != nil {
 		return t.target != nil
 	}
-	if e := p.early[id]; e != nil {
-		return e.target != nil
+	if p.early[id] != nil {
+		return true
 	}
 	r := p.past.find(id)
 	return r != nil && (r.peerTold || r.failure == nil)

@@ -8,47 +8,33 @@ import (
 	"github.com/pdpool/pdpool/moriio"
 )
 
-// earlyAsk is what decode said of a transfer that the own engine has not named
-// yet: decode is often faster. It is kept as long
-// as decode waits: Timeouts.ReceiveAbort.
+// earlyAsk is where decode wants a transfer that the own engine has not named yet:
+// decode is often faster. It is kept as long as decode waits, Timeouts.ReceiveAbort,
+// unless decode releases it, which ends it at once.
 type earlyAsk struct {
-	at       time.Time // of the first message
-	target   *target   // nil when only a release has come
-	released *ending
-	releaser uint64 // epoch of the release
+	at     time.Time
+	target *target
 }
 
 // Asked is the number of transfers that decode waits for and the own engine has not named.
-func (p *Prefill) Asked() int {
-	n := 0
-	for _, e := range p.early {
-		if e.target != nil && e.released == nil {
-			n++
-		}
-	}
-	return n
-}
+func (p *Prefill) Asked() int { return len(p.early) }
 
 func (e *earlyAsk) view(id string) Transfer {
-	v := Transfer{ID: id, Role: kvlayout.Prefill, State: Waiting, Started: e.at}
-	if e.target != nil {
-		v.Tokens = e.target.tokens
-	}
-	return v
+	return Transfer{ID: id, Role: kvlayout.Prefill, State: Waiting, Started: e.at, Tokens: e.target.tokens}
 }
 
-// askEarly returns the early ask of a transfer, making room for it if there is any.
-func (p *Prefill) askEarly(now time.Time, id string) (*earlyAsk, error) {
-	if e := p.early[id]; e != nil {
-		return e, nil
+// askEarly keeps an ask until the own engine comes to it, if there is room.
+func (p *Prefill) askEarly(now time.Time, id string, to *target) error {
+	switch n := p.waiting + len(to.blocks); {
+	case n > earlyLists*p.cfg.Limits.Blocks:
+		return wrongf(OverLimit, "transfer %q is asked for ahead of the engine, which makes %d blocks", id, n)
+	case len(p.early) >= p.cfg.Limits.Early:
+		return wrongf(OverLimit, "transfer %q is one more than the %d that decode may ask for ahead of the engine", id, p.cfg.Limits.Early)
 	}
-	if len(p.early) >= p.cfg.Limits.Early {
-		return nil, wrongf(OverLimit, "transfer %q is one more than the %d that decode may ask for ahead of the engine", id, p.cfg.Limits.Early)
-	}
-	e := &earlyAsk{at: now}
-	p.early[id] = e
+	p.early[id] = &earlyAsk{at: now, target: to}
+	p.waiting += len(to.blocks)
 	p.alarms.put(alarmKey{transfer: id, early: true}, now.Add(p.cfg.Timeouts.ReceiveAbort))
-	return e, nil
+	return nil
 }
 
 // earlyLists bounds the memory of early asks: their block lists together are no
@@ -56,57 +42,58 @@ func (p *Prefill) askEarly(now time.Time, id string) (*earlyAsk, error) {
 const earlyLists = 4
 
 func (p *Prefill) dropEarly(id string) {
-	if e := p.early[id]; e != nil && e.target != nil {
-		p.waiting -= len(e.target.blocks)
-	}
+	p.waiting -= len(p.early[id].target.blocks)
 	delete(p.early, id)
 	p.alarms.drop(alarmKey{transfer: id, early: true})
 }
 
 // adopt gives a transfer that begins what decode has said of it already.
 func (p *Prefill) adopt(now time.Time, t *prefillTransfer) {
+	if f := p.foregone.find(t.id); f != nil {
+		p.unforgo(t.id)
+		t.fail(f.why)
+	}
 	e := p.early[t.id]
 	if e == nil {
 		return
 	}
 	p.dropEarly(t.id)
-	if e.released != nil {
-		t.fail(e.released)
-	}
-	switch {
-	case e.target == nil:
-	case e.target.prefill != p.engine.global(t.dp):
+	if e.target.prefill != p.engine.global(t.dp) {
 		p.refuse(e.target, t.id, p.wrongRank(e.target.prefill, t.dp))
-	default:
-		p.aim(now, t, e.target)
-	}
-}
-
-// silent ends an early ask that the own engine has never come to.
-func (p *Prefill) silent(now time.Time, id string) {
-	e := p.early[id]
-	if e == nil {
 		return
 	}
-	p.endEarly(now, id, e, endingf(RulePrefillSilent, "prefill's engine did not admit the request within %s", p.cfg.Timeouts.ReceiveAbort))
+	p.aim(now, t, e.target)
 }
 
-// endEarly tells decode, and remembers the end so that the engine's messages, if
-// they still come, are answered.
-func (p *Prefill) endEarly(now time.Time, id string, e *earlyAsk, why *ending) {
-	p.dropEarly(id)
-	if e.released != nil {
-		why = e.released
-	} else {
+// silent ends what decode has said of a transfer that the own engine has never come to.
+func (p *Prefill) silent(now time.Time, id string) {
+	if e := p.early[id]; e != nil {
+		why := endingf(RulePrefillSilent, "prefill's engine did not admit the request within %s", p.cfg.Timeouts.ReceiveAbort)
 		p.refuse(e.target, id, why)
+		p.endEarly(now, id, why)
+		return
 	}
-	r := &record{dp: -1, failure: why, peerTold: e.target != nil || e.released != nil}
-	r.view = e.view(id)
-	r.view.State, r.view.Rule, r.view.Text, r.view.Ended = Broken, why.rule, why.text, now
+	if f := p.foregone.find(id); f != nil {
+		p.unforgo(id)
+		p.recordEarly(now, f.view(id), f.why)
+	}
+}
+
+// endEarly ends an early ask that decode knows the end of.
+func (p *Prefill) endEarly(now time.Time, id string, why *ending) {
+	view := p.early[id].view(id)
+	p.dropEarly(id)
+	p.recordEarly(now, view, why)
+}
+
+// recordEarly remembers an end that the own engine does not know of, so that its
+// messages, if they still come, are answered.
+func (p *Prefill) recordEarly(now time.Time, view Transfer, why *ending) {
+	view.State, view.Rule, view.Text, view.Ended = Broken, why.rule, why.text, now
 	if why.good {
-		r.view.State = Ended
+		view.State = Ended
 	}
-	p.remember(r)
+	p.remember(&record{dp: -1, failure: why, peerTold: true, view: view})
 }
 
 // refuse sends decode a write_failed for all ranks.
@@ -135,7 +122,7 @@ func targetOf(now time.Time, m *moriio.RemoteBlocks) *target {
 func (p *Prefill) earlyOf(at Peer) []string {
 	var ids []string
 	for id, e := range p.early {
-		if e.target != nil && e.target.peer == at {
+		if e.target.peer == at {
 			ids = append(ids, id)
 		}
 	}

@@ -62,10 +62,16 @@ func (p *Prefill) refuseHold(now time.Time, c Conn, m kvproto.Hold, err error) e
 // overflow also tells decode, if it has asked already.
 func (p *Prefill) overflow(now time.Time, id string, dp, tokens int, err error) *record {
 	r := p.machine.overflow(now, id, dp, tokens, err)
-	if early := p.early[id]; r != nil && early != nil {
+	if r == nil {
+		return nil
+	}
+	if early := p.early[id]; early != nil {
 		p.dropEarly(id)
 		p.refuse(early.target, id, r.failure)
-		r.peerTold = early.target != nil
+		r.peerTold = true
+	}
+	if p.foregone.find(id) != nil {
+		p.unforgo(id)
 	}
 	return r
 }

@@ -48,7 +48,8 @@ func (p *Prefill) peerGone(now time.Time, ev PeerGone) {
 	p.unknow(now, ev.Peer)
 	p.failPeer(now, ev.Peer, func(*prefillTransfer) bool { return true }, why)
 	for _, id := range p.earlyOf(ev.Peer) {
-		p.endEarly(now, id, p.early[id], why)
+		p.refuse(p.early[id].target, id, why)
+		p.endEarly(now, id, why)
 	}
 }
 

@@ -25,16 +25,17 @@ func (p *Prefill) release(now time.Time, m *moriio.Release) error {
 	if t := p.transfers[m.Transfer]; t != nil {
 		return p.releaseLive(now, t, m.PDPool.Epoch, why)
 	}
-	e, err := p.askEarly(now, m.Transfer)
+	e, f := p.early[m.Transfer], p.foregone.find(m.Transfer)
 	switch {
-	case err != nil:
-		return err
-	case e.released != nil:
+	case f != nil:
 		return wrongf(Duplicate, "transfer %q was released before", m.Transfer)
-	case e.target != nil && e.target.epoch != m.PDPool.Epoch:
+	case e == nil:
+		p.forgo(&foregone{id: m.Transfer, at: now, why: why, epoch: m.PDPool.Epoch})
+	case e.target.epoch != m.PDPool.Epoch:
 		return wrongf(OtherEpoch, "release of transfer %q is from epoch %d, its blocks are of epoch %d", m.Transfer, m.PDPool.Epoch, e.target.epoch)
+	default:
+		p.endEarly(now, m.Transfer, why)
 	}
-	e.released, e.releaser = why, m.PDPool.Epoch
 	return nil
 }
 

@@ -128,6 +128,13 @@ func (s *sim) checkEnded(a *agent, ended []session.Transfer) {
 	}
 }
 
+// checkLimit: nobody's ask is turned away for those that nobody waits for any more.
+func (s *sim) checkLimit(a *agent, wrong *session.EventError) {
+	if wrong != nil && wrong.Reason == session.OverLimit && strings.Contains(wrong.Text, "may ask for ahead of the engine") && a.machine.Asked() < s.limits.Early {
+		s.violation("%s: %s, but decode waits for %d", a.shape.host, wrong.Text, a.machine.Asked())
+	}
+}
+
 // checkReport: decode hears once how a writer has ended for a reader.
 func (s *sim) checkReport(a *agent, message any) {
 	var report *moriio.Report

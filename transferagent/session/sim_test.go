@@ -230,6 +230,7 @@ func (s *sim) step(a *agent, ev session.Event) error {
 		if !errors.As(err, &wrong) || wrong.Reason == "" {
 			s.violation("%s: untyped error %v", a.shape.host, err)
 		}
+		s.checkLimit(a, wrong)
 	}
 	r := a.machine.Ready()
 	s.checkEnded(a, r.Ended)
