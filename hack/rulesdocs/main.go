@@ -112,22 +112,20 @@ func atMost(r kvlayout.RuleInfo) string {
 }
 
 func describe(out *strings.Builder, r kvlayout.RuleInfo, e example) {
-	fmt.Fprintf(out, "\n## %s\n\n%s. It looks at %s and %s: %s.\n", r.ID, sentence(r.Description), looksAt(r), atMost(r), r.Reason)
+	fmt.Fprintf(out, "\n## %s\n\n**Has to hold** (%s): %s.\n\n**Else** it %s: %s.\n", r.ID, looksAt(r), r.Description, atMost(r), r.Reason)
 	for _, f := range r.Features {
 		for _, fact := range kvlayout.Facts() {
 			if fact.Feature == f {
-				fmt.Fprintf(out, "\n%s: %s.\n", sentence(string(f)), bound(fact))
+				fmt.Fprintf(out, "\n**Releases**, of %s: %s.\n", f, bound(fact))
 			}
 		}
 	}
 	if e.problem.Rule == "" {
 		return
 	}
-	fmt.Fprintf(out, "\nExample (%s):\n\n```text\n%s %s: %s\n  %s\n  %s\n```\n\nWithout it: %s (%s).\n", e.entry.Name,
+	fmt.Fprintf(out, "\nExample (%s):\n\n```text\n%s %s: %s\n  %s\n  %s\n```\n\n**What it prevents**: %s (%s).\n", e.entry.Name,
 		strings.ToLower(string(e.problem.Severity)), e.problem.Field, e.problem.Message, e.problem.Reason, e.problem.Fix, e.entry.Prevents, e.entry.Source)
 }
-
-func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // bound says of which releases a fact is known.
 func bound(f kvlayout.Fact) string {
@@ -138,11 +136,11 @@ func bound(f kvlayout.Fact) string {
 	case f.From == "":
 		return lacks
 	case f.Lost:
-		return fmt.Sprintf("%s %s does not have it, and releases before do", f.Engine, f.Without)
+		return fmt.Sprintf("%s %s does not have it, releases before do, and later ones were not looked at", f.Engine, f.Without)
 	case f.From == f.Without:
-		return fmt.Sprintf("%s %s does not have it; releases before were not looked at", f.Engine, f.Without)
+		return fmt.Sprintf("%s %s does not have it; others were not looked at", f.Engine, f.Without)
 	}
-	return lacks + ", from " + f.From + " on"
+	return lacks + ", from " + f.From + " on; others were not looked at"
 }
 
 func releases(out *strings.Builder) {
