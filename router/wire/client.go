@@ -44,6 +44,7 @@ const (
 	writeSize = 16 << 10
 	// maxInterim bounds the answers with status 1xx before the real one.
 	maxInterim = 5
+	maxStatus  = 599
 	// restful is how long a connection is unused before it is worth a look whether its
 	// peer has closed it.
 	restful = 5 * time.Millisecond
@@ -53,6 +54,7 @@ const (
 var (
 	errHeader  = errors.New("the answer's headers are too large")
 	errInterim = errors.New("the answer has not come after several interim ones")
+	errStatus  = errors.New("the answer's status is none of HTTP")
 )
 
 // Client keeps connections that can be used again. It is safe for several goroutines.
@@ -262,6 +264,8 @@ func (c *conn) exchange(r *http.Request, maxHeader int) (*http.Response, error) 
 			return nil, io.ErrUnexpectedEOF
 		case err != nil:
 			return nil, err
+		case answer.StatusCode < http.StatusContinue || answer.StatusCode > maxStatus:
+			return nil, fmt.Errorf("%w: %03d", errStatus, answer.StatusCode)
 		}
 		if answer.StatusCode >= http.StatusOK || answer.StatusCode == http.StatusSwitchingProtocols {
 			c.unlimited = true

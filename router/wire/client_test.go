@@ -184,6 +184,10 @@ func TestBadAnswers(t *testing.T) {
 		"endless headers":     {"HTTP/1.1 200 OK\r\n" + strings.Repeat("A: b\r\n", 1<<16), errHeader},
 		"endless header":      {"HTTP/1.1 200 OK\r\nA: " + strings.Repeat("b", 1<<20), errHeader},
 		"interim and interim": {strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 10), errInterim},
+		"status 000":          {"HTTP/1.1 000 No\r\nContent-Length: 0\r\n\r\n", errStatus},
+		"status 099":          {"HTTP/1.1 099 No\r\nContent-Length: 0\r\n\r\n", errStatus},
+		"status 600":          {"HTTP/1.1 600 No\r\nContent-Length: 0\r\n\r\n", errStatus},
+		"status 999":          {"HTTP/1.1 999 No\r\nContent-Length: 0\r\n\r\n", errStatus},
 		"two lengths":         {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
