@@ -126,8 +126,22 @@ func (s *Server) mostInWork() int {
 	return s.MaxInflight
 }
 
-// enter waits until the request may be in work.
-func (s *Server) enter(ctx context.Context, until time.Time) *failure {
+// enter waits until a request that began at a time may be in work, which it may not when
+// it is too old.
+func (s *Server) enter(ctx context.Context, began, until time.Time) *failure {
+	f := s.wait(ctx, until)
+	if f == nil && late(until) {
+		s.leave()
+		f = tooOld(until.Sub(began))
+	}
+	if f != nil && f.limit == limitQueueTime && late(until) {
+		return tooOld(until.Sub(began))
+	}
+	return f
+}
+
+// wait waits for a place among the requests in work.
+func (s *Server) wait(ctx context.Context, until time.Time) *failure {
 	place, ok := s.gate.enter(s.mostInWork(), s.MaxQueue)
 	switch {
 	case !ok:

@@ -209,9 +209,10 @@ func (a *attempt) legError(l *leg, err error) *failure {
 		ended := *cause
 		ended.outcome = outcomeCancelled
 		return &ended
-	case errors.Is(why, errTooOld):
-		f.status, f.code, f.outcome = http.StatusGatewayTimeout, codeTooOld, outcomeSilent
-		f.text = "the request took longer than " + a.until.Sub(a.began).String()
+	case errors.Is(why, errTooOld), why == nil && late(a.until):
+		// A deadline shows in a dial and in a read before it shows as the context's cause.
+		f = tooOld(a.until.Sub(a.began))
+		f.leg, f.outcome = l.role, outcomeSilent
 	case errors.Is(why, errShutdown):
 		f.leg, f.status, f.code, f.text, f.outcome = "", http.StatusServiceUnavailable, codeShuttingDown, why.Error(), outcomeCancelled
 	case why != nil:

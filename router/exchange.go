@@ -81,7 +81,7 @@ func (x *exchange) admit(ctx context.Context) (pair, *failure) {
 	if _, f := x.serves(x.request.model); f != nil {
 		return pair{}, f
 	}
-	if f := x.enter(ctx, x.until); f != nil {
+	if f := x.enter(ctx, x.began, x.until); f != nil {
 		return pair{}, f
 	}
 	p, f := x.choose(x.request.model)
@@ -147,9 +147,10 @@ func (a *attempt) fail(f *failure) string {
 	return strconv.Itoa(f.status)
 }
 
-// explain adds what the agents know of a failed transfer, unless the engine has told.
+// explain adds what the agents know of a failed transfer, unless the engine has told. Of
+// a request that is too old they know that the router has ended it.
 func (a *attempt) explain(f *failure) *failure {
-	if f.leg == "" || f.asIs != nil || f.told {
+	if f.leg == "" || f.asIs != nil || f.told || f.code == codeTooOld {
 		return f
 	}
 	told := *f

@@ -68,6 +68,14 @@ func unavailable(code, text string, seconds int) *failure {
 // shuttingDown is why a request is not served to its end.
 func shuttingDown() *failure { return unavailable(codeShuttingDown, errShutdown.Error(), 1) }
 
+// tooOld is a request that took longer than it may.
+func tooOld(age time.Duration) *failure {
+	return &failure{status: http.StatusGatewayTimeout, code: codeTooOld, text: "the request took longer than " + age.String()}
+}
+
+// late says that a request is too old.
+func late(until time.Time) bool { return !time.Now().Before(until) }
+
 // errorBody is an error in OpenAI's form.
 func (f *failure) errorBody() []byte {
 	kind := "server_error"

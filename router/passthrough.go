@@ -50,7 +50,8 @@ func (s *Server) serveTokenize(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer body.release()
-	if f := s.enter(r.Context(), time.Now().Add(s.Request)); f != nil {
+	began := time.Now()
+	if f := s.enter(r.Context(), began, began.Add(s.Request)); f != nil {
 		s.refuse(w, r.URL.Path, f)
 		return
 	}

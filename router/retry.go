@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/pdpool/pdpool/kvlayout"
 )
@@ -120,7 +119,7 @@ func (h *history) answered(f *failure) string {
 // another chooses the pair for the next attempt after the failure f, which it makes
 // say what the agents know where that decides; false when the request has failed.
 func (a *attempt) another(f **failure) (pair, bool) {
-	if a.sent || (*f).code == codeClientGone || !time.Now().Before(a.until) {
+	if a.sent || (*f).code == codeClientGone || late(a.until) {
 		return pair{}, false
 	}
 	reason := a.history.retryable(*f)
