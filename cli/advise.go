@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -126,6 +127,11 @@ func (o Options) advise(f adviseFlags) error {
 	pool, err := o.onePool(f.files, f.name)
 	if err != nil {
 		return err
+	}
+	if v, beyond := beyondSchema(pool); beyond {
+		p := o.page()
+		p.verdict(v)
+		return cmp.Or(p.err, ErrRefused)
 	}
 	if err := onGPUs(pool.PDPool, f.gpus); err != nil {
 		return err

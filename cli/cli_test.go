@@ -217,6 +217,24 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+// TestBeyondSchema holds that nothing is computed with numbers beyond all limits.
+func TestBeyondSchema(t *testing.T) {
+	text, err := os.ReadFile("testdata/manifests/r1.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	huge := strings.Replace(string(text), "{tp: 4, dcp", "{tp: 2147483647, dcp", 1)
+	for _, args := range [][]string{
+		{"check", "-f", "-"},
+		{"plan", "-f", "-"},
+		{"advise", "-f", "-", "--load", "in=1,out=1,concurrency=1", "--blocks", "9"},
+	} {
+		if got := run(t, huge, args...); got.code != 1 || !strings.Contains(got.out, "2147483647 is above 1024") {
+			t.Errorf("%v: exit status %d, %v: %s", args, got.code, got.err, got.out)
+		}
+	}
+}
+
 func TestStandardInput(t *testing.T) {
 	text, err := os.ReadFile("testdata/manifests/r1.yaml")
 	if err != nil {

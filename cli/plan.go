@@ -134,6 +134,11 @@ func (o Options) plan(f planFlags) error {
 	if err != nil {
 		return err
 	}
+	if v, beyond := beyondSchema(pool); beyond {
+		p := o.page()
+		p.verdict(v)
+		return cmp.Or(p.err, ErrRefused)
+	}
 	s, err := o.setup(pool, f.memory)
 	if err != nil {
 		return err

@@ -27,6 +27,9 @@ type Flow struct {
 	Pieces int64 `json:"pieces,omitempty"`
 }
 
+// maxPlanned bounds the blocks whose copies are counted, over all flows.
+const maxPlanned = 1 << 17
+
 func (s setup) transfer(tokens int) TransferPlan {
 	t := TransferPlan{Tokens: tokens, Writers: []Flow{}}
 	if !s.known {
@@ -47,7 +50,7 @@ func (s setup) transfer(tokens int) TransferPlan {
 	for _, f := range flows {
 		t.Bytes += f.Bytes
 		flow := Flow{Flow: f}
-		if alike && g.Kind == kvlayout.MLA {
+		if alike && g.Kind == kvlayout.MLA && tokens/max(t.BlockTokens, 1)*len(flows) <= maxPlanned {
 			flow.Copies, flow.Pieces = copies(g, x, f)
 		}
 		t.Writers = append(t.Writers, flow)

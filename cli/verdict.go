@@ -114,3 +114,12 @@ func (r Report) end(strict bool) error {
 	}
 	return nil
 }
+
+// beyondSchema is the verdict on a pool whose numbers are beyond all limits, so that
+// nothing is computed with them.
+func beyondSchema(p manifest.Pool) (v Verdict, beyond bool) {
+	if !slices.ContainsFunc(p.Faults, func(f manifest.Fault) bool { return !f.Warns }) {
+		return Verdict{}, false
+	}
+	return judge(p), true
+}
