@@ -28,4 +28,4 @@ if [[ ${CLUSTER:-dev} != existing ]]; then
   export E2E_AUDIT E2E_HELM E2E_CHART
 fi
 E2E_KUBECONFIG=$KUBECONFIG_FILE E2E_CONTEXT=$KUBE_CONTEXT E2E_IMAGES=$IMAGES E2E_TAG=$TAG E2E_LOGS=$logs \
-  bin/e2e.test -test.v -test.timeout 40m -ginkgo.v -ginkgo.no-color ${E2E_FOCUS:+-ginkgo.focus "$E2E_FOCUS"}
+  bin/e2e.test -test.v -test.timeout 75m -ginkgo.timeout 70m -ginkgo.v -ginkgo.no-color ${E2E_FOCUS:+-ginkgo.focus "$E2E_FOCUS"}

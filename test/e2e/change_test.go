@@ -127,7 +127,7 @@ func (p pool) noneAcross(ctx context.Context, outcomes []outcome) {
 	for _, pod := range pods {
 		ports, err := cluster.Ports(&pod)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(series(ctx, &pod, ports.Agent)["pdpool_agent_refusals_total"]).To(BeZero(), pod.Name)
+		Expect(series(ctx, &pod, ports.Agent)[`pdpool_agent_refusals_total{rule="pairing-differs"}`]).To(BeZero(), pod.Name)
 	}
 }
 

@@ -38,13 +38,13 @@ func unrestarted(ctx context.Context, pod *corev1.Pod) {
 }
 
 var _ = Describe("Under a memory limit of its pod", func() {
-	It("an agent serves 64 transfers in flight within 64 MiB", func(ctx context.Context) {
+	DescribeTable("an agent serves 64 transfers in flight within 64 MiB", func(ctx context.Context, backend string) {
 		needMachine()
 		namespace := newNamespace(ctx)
 		big := smallMLA
 		big.memory = "64Mi"
 		p := setup{
-			model: big, prefill: tp(2), decode: dcp(2, 2, 1), backend: "TCP", memory: "64Mi",
+			model: big, prefill: tp(2), decode: dcp(2, 2, 1), backend: backend, memory: "64Mi",
 			prefillArgs: []string{"--sim-prefill-ms-per-layer=500"},
 		}.start(ctx, namespace, "pool")
 		l := p.load(ctx, loadShape{clients: 72, prompt: 1000, tokens: 4, patience: time.Minute, total: 216})
@@ -65,7 +65,10 @@ var _ = Describe("Under a memory limit of its pod", func() {
 			unrestarted(ctx, &pod)
 		}
 		p.quiet(ctx)
-	})
+	},
+		Entry("of TCP", "TCP"),
+		Entry("of shared memory, beside the engine's own", "SharedMemory"),
+	)
 
 	It("a router serves 256 streams within 64 MiB", func(ctx context.Context) {
 		needMachine()
@@ -78,7 +81,7 @@ var _ = Describe("Under a memory limit of its pod", func() {
 		}.start(ctx, namespace, "pool")
 		routers := p.routers(ctx)
 		Expect(routers).To(HaveLen(1))
-		streams, stop := context.WithCancel(ctx)
+		streams, stop := context.WithTimeout(ctx, 2*time.Minute)
 		defer stop()
 		target, prompt := p.address(ctx), words(3, 100)
 		want := p.model.answer(prompt, 120)
@@ -122,6 +125,7 @@ var _ = Describe("Under a memory limit of its pod", func() {
 		}, NodeTimeout(4*time.Minute))
 		Expect(operatorReady(ctx)).To(Succeed())
 		const pools = 50
+		leaders := managers(ctx)
 		s := setup{model: smallMLA, prefill: tp(1), decode: tp(1), backend: "TCP", anywhere: true}
 		for i := range pools {
 			Expect(k8s.Apply(ctx, namespace, s.manifest(fmt.Sprintf("pool-%02d", i)))).To(Succeed())
@@ -145,12 +149,11 @@ var _ = Describe("Under a memory limit of its pod", func() {
 			g.Expect(k8s.List(ctx, pods, client.InNamespace(namespace))).To(Succeed())
 			g.Expect(len(pods.Items)).To(BeNumerically(">=", 150))
 		}).WithContext(ctx).WithTimeout(4 * time.Minute).WithPolling(2 * time.Second).Should(Succeed())
-		list := &corev1.PodList{}
-		Expect(k8s.List(ctx, list, client.InNamespace(operatorNamespace), client.MatchingLabels{"app.kubernetes.io/component": "manager"})).To(Succeed())
-		Expect(list.Items).NotTo(BeEmpty())
-		for _, pod := range list.Items {
+		after := managers(ctx)
+		Expect(uids(after)).To(Equal(uids(leaders)))
+		for i, pod := range after {
 			bounded(&pod, "manager", 128*mebibyte)
-			unrestarted(ctx, &pod)
+			Expect(pod.Status.ContainerStatuses[0].RestartCount).To(Equal(leaders[i].Status.ContainerStatuses[0].RestartCount), pod.Name)
 		}
 	})
 })

@@ -8,7 +8,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pdpool/pdpool/test/cluster"
 )
@@ -33,6 +35,15 @@ func operatorReady(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// managers are the pods of the operator, by name.
+func managers(ctx context.Context) []corev1.Pod {
+	GinkgoHelper()
+	list := &corev1.PodList{}
+	Expect(k8s.List(ctx, list, client.InNamespace(operatorNamespace), client.MatchingLabels{"app.kubernetes.io/component": "manager"})).To(Succeed())
+	Expect(list.Items).NotTo(BeEmpty())
+	return list.Items
 }
 
 // auditLog is the API server's, of a development cluster.

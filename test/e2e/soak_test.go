@@ -18,7 +18,7 @@ import (
 	"github.com/pdpool/pdpool/test/cluster"
 )
 
-// series reads a pod's /metrics, without labels summed up.
+// series reads a pod's /metrics: each by its name with labels, and what has a name summed up.
 func series(ctx context.Context, pod *corev1.Pod, port int) map[string]float64 {
 	GinkgoHelper()
 	response, err := k8s.Request(ctx, pod.Namespace, fmt.Sprintf("pods/%s:%d", pod.Name, port), http.MethodGet, "/metrics", nil)
@@ -29,11 +29,15 @@ func series(ctx context.Context, pod *corev1.Pod, port int) map[string]float64 {
 	lines := bufio.NewScanner(io.LimitReader(response.Body, 8<<20))
 	for lines.Scan() {
 		line := lines.Text()
-		name, _, _ := strings.Cut(line, "{")
-		name, _, _ = strings.Cut(name, " ")
-		value, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
-		if !strings.HasPrefix(line, "#") && err == nil {
-			out[name] += value
+		end := strings.LastIndex(line, " ")
+		value, err := strconv.ParseFloat(line[end+1:], 64)
+		if strings.HasPrefix(line, "#") || err != nil {
+			continue
+		}
+		name, _, labels := strings.Cut(line[:end], "{")
+		out[name] += value
+		if labels {
+			out[line[:end]] += value
 		}
 	}
 	Expect(lines.Err()).NotTo(HaveOccurred())
