@@ -152,9 +152,13 @@ func launchOf(file string, s engine.Script, role kvlayout.Role) (engine.Launch, 
 // place is where a command line says what a field of the spec says, else where it
 // begins.
 func (s startedSide) place(field string) manifest.Place {
-	at, ok := s.launch.FieldPlace(field)
-	if !ok {
-		at = s.launch.Place
+	at := s.launch.Place
+	// What a role replaces has one flag with the field of both.
+	for _, f := range []string{field, "engine." + field, "model." + field} {
+		if found, ok := s.launch.FieldPlace(f); ok {
+			at = found
+			break
+		}
 	}
 	return manifest.Place{File: s.file, Line: at.Line, Column: at.Column}
 }
