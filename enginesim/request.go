@@ -173,7 +173,11 @@ func (g *group) begin(id string, decode bool, fail context.CancelCauseFunc) (*tr
 
 // admit announces a transfer and takes its blocks.
 func (g *group) admit(ctx context.Context, t *transfer, r *request) ([]int32, error) {
-	if err := t.send(kvproto.Expect{Transfer: t.id, Tokens: len(r.tokens), Hash: promptHash(r.tokens)}); err != nil {
+	expect := kvproto.Expect{Transfer: t.id, Tokens: len(r.tokens), Hash: promptHash(r.tokens)}
+	if t.decode {
+		expect.Peer = r.pull.peer
+	}
+	if err := t.send(expect); err != nil {
 		return nil, err
 	}
 	return g.take(ctx, g.room(r), holder{request: r.id, transfer: t.id})

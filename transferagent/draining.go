@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/moriio"
 	"github.com/pdpool/pdpool/transferagent/kvproto"
 	"github.com/pdpool/pdpool/transferagent/session"
@@ -131,15 +132,28 @@ func (l *loop) turnDown(ctx context.Context, s *slot, m kvproto.Message) bool {
 	}
 	l.metrics.refuse(ruleDraining)
 	l.door.refuse(s.who, m, ruleDraining, errClosing)
-	if r, ok := m.(kvproto.Receive); ok {
+	if peer := l.prefillOf(m); peer != (kvproto.Peer{}) {
 		l.send(ctx, session.Outgoing{
-			Peer: session.Peer{Host: r.Peer.Host, Handshake: r.Peer.Handshake, Notify: r.Peer.Notify},
+			Peer: session.Peer{Host: peer.Host, Handshake: peer.Handshake, Notify: peer.Notify},
 			Message: &moriio.Release{Transfer: id, PDPool: &moriio.Released{
 				Epoch: l.self.Epoch, Rule: ruleDraining, Text: "decode: " + errClosing.Error(),
 			}},
 		})
 	}
 	return true
+}
+
+// prefillOf is the peer that a message of decode's engine names; zero when it names none.
+func (l *loop) prefillOf(m kvproto.Message) kvproto.Peer {
+	switch m := m.(type) {
+	case kvproto.Expect:
+		if l.self.Role == kvlayout.Decode {
+			return m.Peer
+		}
+	case kvproto.Receive:
+		return m.Peer
+	}
+	return kvproto.Peer{}
 }
 
 // turnAway answers a peer that asks for a transfer which would begin, and reports

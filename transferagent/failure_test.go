@@ -114,6 +114,26 @@ func TestAbortIsAnsweredByQuiet(t *testing.T) {
 	p.serves(t, "tx-after", 2)
 }
 
+// A client goes away while decode's request waits for blocks: prefill gives its own back at
+// once, as decode's engine has said where prefill is.
+func TestAbortBeforeBlocksFreesPrefill(t *testing.T) {
+	p := startPair(t, "mem", latent, plain, dealt)
+	r := p.prompt("tx-left", 1, 40)
+	send(
+		t, p.prefill.sched,
+		kvproto.Expect{Transfer: r.id, Tokens: r.tokens, Hash: []byte("hash")},
+		kvproto.Hold{Transfer: r.id, Blocks: r.source, Tokens: r.tokens},
+	)
+	send(
+		t, p.decode.sched,
+		kvproto.Expect{Transfer: r.id, Tokens: r.tokens, Hash: []byte("hash"), Peer: p.receive(r).Peer},
+		kvproto.Abort{Transfer: r.id},
+	)
+	expect(t, p.decode.sched, kvproto.Quiet{Transfer: r.id})
+	p.prefill.fails(t, r.id, session.RuleAborted)
+	p.serves(t, "tx-after", 2)
+}
+
 // serves runs one transfer through the pair.
 func (p *pair) serves(t *testing.T, id string, salt int) {
 	t.Helper()

@@ -80,6 +80,9 @@ func expectFields(c *msgpack.Codec, m *Expect) {
 	if c.Has("hash", len(m.Hash) > 0) {
 		msgpack.Bytes(c, "hash", &m.Hash, maxHash)
 	}
+	if c.Has("peer", m.Peer != Peer{}) {
+		msgpack.Struct(c, "peer", &m.Peer, peerFields)
+	}
 }
 
 func holdFields(c *msgpack.Codec, m *Hold) {

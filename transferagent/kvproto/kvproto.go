@@ -89,10 +89,14 @@ type Ready struct{}
 
 // Expect announces a transfer at admission, on either side (scheduler). Hash is
 // over the prompt's token ids; sides whose Tokens or Hash differ fail as prompt-differs.
+// Decode names the Peer of the Receive that is to follow, so that prefill hears of a
+// transfer which ends before; the zero Peer says nothing, and then prefill keeps its
+// blocks until it has waited long enough. Prefill's says nothing.
 type Expect struct {
 	Transfer string
 	Tokens   int
 	Hash     []byte // at most 32 bytes
+	Peer     Peer
 }
 
 // Hold names the blocks that prefill keeps for a transfer (scheduler). The

@@ -53,6 +53,7 @@ func messages() []kvproto.Message {
 		kvproto.Released{Transfer: "tx-1"},
 		kvproto.Refused{Rule: "bad-field", Text: "no"},
 		kvproto.Refused{Rule: "duplicate", Text: "twice", Message: "hold", Transfer: "t"},
+		kvproto.Expect{Transfer: "tx-1", Tokens: 1000, Peer: kvproto.Peer{Host: "10.0.0.1", Handshake: 1, Notify: 65535, DP: 3, TPSize: 8}},
 	}
 }
 

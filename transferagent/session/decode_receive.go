@@ -14,7 +14,7 @@ func (d *Decode) receive(now time.Time, c Conn, m kvproto.Receive) error {
 	if err := d.checkMessage(c, kvproto.Scheduler, m, m.Transfer); err != nil {
 		return err
 	}
-	from := Peer{Host: m.Peer.Host, Handshake: m.Peer.Handshake, Notify: m.Peer.Notify}
+	from := peerOf(m.Peer)
 	if err := checkPeer(from); err != nil {
 		return err
 	}
@@ -58,7 +58,8 @@ func (d *Decode) receiveLate(c Conn, m kvproto.Receive, from Peer, r *record) er
 	if r.claimed {
 		return wrongf(Duplicate, "transfer %q was asked for before", m.Transfer)
 	}
-	if r.failure != nil {
+	if r.failure != nil && !r.peerTold {
+		r.peerTold = true
 		d.send(from, d.releaseOf(m.Transfer, r.failure))
 	}
 	if r.settled {
@@ -103,6 +104,7 @@ func (d *Decode) refuseReceive(now time.Time, c Conn, m kvproto.Receive, from Pe
 		return err
 	}
 	d.failedEarly(r, c.DP)
+	r.peerTold = true
 	d.send(from, d.releaseOf(m.Transfer, r.failure))
 	return nil
 }

@@ -25,7 +25,7 @@ func (d *Decode) advance(now time.Time, t *decodeTransfer) {
 
 // release tells prefill that a transfer has ended here, so that it frees its blocks.
 func (d *Decode) release(t *decodeTransfer) {
-	if t.receive == nil || t.released || t.terminal() {
+	if t.peer == (Peer{}) || t.released || t.terminal() {
 		return
 	}
 	t.released = true

@@ -11,7 +11,7 @@ import (
 type decodeTransfer struct {
 	life
 	receive *kvproto.Receive
-	peer    Peer // once receive is known
+	peer    Peer // from expect if that says it, else from receive
 
 	waiting bool      // for a handshake
 	reachBy time.Time // end of that wait
@@ -77,7 +77,7 @@ func (f *inflow) state(t *decodeTransfer) State {
 // end reports a quiet transfer to the engine, exactly once, and remembers it.
 func (d *Decode) end(now time.Time, t *decodeTransfer) {
 	why := t.cause
-	r := &record{dp: t.dp, failure: why, expected: t.expect != nil, claimed: t.receive != nil, revoking: t.revoking && !t.revoked}
+	r := &record{dp: t.dp, failure: why, expected: t.expect != nil, claimed: t.receive != nil, revoking: t.revoking && !t.revoked, peerTold: t.released}
 	r.view = t.view(d.cfg.Self.DPStart)
 	r.view.Ended = now
 	r.view.State = Ended

@@ -81,7 +81,11 @@ func engineMessage(name string, a args, other shape) (kvproto.Message, error) {
 	}
 	switch name {
 	case "expect":
-		return kvproto.Expect{Transfer: a.id, Tokens: a.int("tokens"), Hash: hash}, nil
+		expect := kvproto.Expect{Transfer: a.id, Tokens: a.int("tokens"), Hash: hash}
+		if a.has("peer") {
+			expect.Peer = kvproto.Peer{Host: other.host, Handshake: 1, Notify: 2, DP: a.int("peer"), TPSize: other.tp}
+		}
+		return expect, nil
 	case "hold":
 		return kvproto.Hold{Transfer: a.id, Blocks: a.blocks(), Tokens: a.int("tokens")}, nil
 	case "save":

@@ -128,6 +128,27 @@ func (s *sim) checkEnded(a *agent, ended []session.Transfer) {
 	}
 }
 
+// checkReleased: prefill hears at once of a transfer that ends before decode has named its
+// blocks, if the agent knows where prefill is.
+func (s *sim) checkReleased(a *agent, r session.Ready) {
+	told := map[string]bool{}
+	for _, m := range r.Messages {
+		if release, ok := m.Message.(*moriio.Release); ok {
+			told[release.Transfer] = true
+		}
+	}
+	for _, t := range r.Ended {
+		for _, q := range a.engine.requests {
+			if q.id == t.ID && q.named && !q.blocksSent && !told[t.ID] {
+				s.violation("%s: %s has ended before its blocks were named, and prefill is not told", a.shape.host, t.ID)
+			}
+			if q.id == t.ID && q.named && !q.blocksSent {
+				s.tally["released before blocks"]++
+			}
+		}
+	}
+}
+
 // checkLimit: nobody's ask is turned away for those that nobody waits for any more.
 func (s *sim) checkLimit(a *agent, wrong *session.EventError) {
 	if wrong != nil && wrong.Reason == session.OverLimit && strings.Contains(wrong.Text, "may ask for ahead of the engine") && a.machine.Asked() < s.limits.Early {

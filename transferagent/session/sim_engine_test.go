@@ -34,6 +34,7 @@ type request struct {
 	blocks        []int32
 	peer          *shape
 	peerDP        int
+	named         bool // its agent took an expect that names prefill's
 	begun         bool
 	expectSent    bool
 	blocksSent    bool // hold or receive

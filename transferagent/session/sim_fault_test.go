@@ -22,6 +22,7 @@ var kinds = []string{
 	"worker lost", "agent restarted alone", "agent killed", "pod restarted", "other memory", "agent frozen", "frozen too long",
 	"partition", "session cut", "clock jumped", "message lost", "write into the memory of a dead agent", "stray placed",
 	"copy failed", "order stalled", "revoke waits for a lease", "blocks kept for a lease", "abort",
+	"released before blocks",
 }
 
 func (t tally) add(o tally) {

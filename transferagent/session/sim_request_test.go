@@ -148,7 +148,12 @@ func (s *sim) scheduleActs(a *agent, r *request) bool {
 	case !r.expectSent:
 		r.expectSent = true
 		r.begins(a)
-		s.say(a, r, kvproto.Expect{Transfer: r.id, Tokens: r.tokens, Hash: []byte(r.prompt)})
+		expect := kvproto.Expect{Transfer: r.id, Tokens: r.tokens, Hash: []byte(r.prompt)}
+		if a.shape.role == kvlayout.Decode && s.rng.IntN(4) > 0 {
+			expect.Peer = kvproto.Peer{Host: r.peer.host, Handshake: 1, Notify: 2, DP: r.peerDP, TPSize: r.peer.tp}
+			r.named = true
+		}
+		s.say(a, r, expect)
 	case a.shape.role == kvlayout.Decode:
 		return s.receives(a, r)
 	default:
@@ -160,6 +165,9 @@ func (s *sim) scheduleActs(a *agent, r *request) bool {
 // say sends a message of the scheduler and takes a refusal.
 func (s *sim) say(a *agent, r *request, m kvproto.Message) {
 	if err := s.step(a, session.EngineMessage{Conn: scheduler(r.dp), Message: m}); err != nil {
+		if _, expect := m.(kvproto.Expect); expect {
+			r.named = false
+		}
 		s.refusedBy(a, r, m)
 	}
 }

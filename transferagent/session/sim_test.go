@@ -195,6 +195,9 @@ func (s *sim) bootAgent(a *agent) {
 	a.memory, a.nextMem = map[uint32]*memory{}, s.rng.Uint32N(3)
 	a.engine.unheard = false
 	clear(a.engine.known)
+	for _, r := range a.engine.requests {
+		r.named = false
+	}
 }
 
 func (s *sim) find(host string) *agent {
@@ -234,6 +237,7 @@ func (s *sim) step(a *agent, ev session.Event) error {
 	}
 	r := a.machine.Ready()
 	s.checkEnded(a, r.Ended)
+	s.checkReleased(a, r)
 	for _, n := range r.Notices {
 		s.logf("%s > %s %s", a.shape.host, connText(n.Conn), noticeText(n.Message))
 		s.notice(a, n)
