@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -258,20 +259,19 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
+var agentRestarts = flag.Int("sim.restarts", 3, "kill an agent that many times in TestAgentKilledUnderLoad, for each backend")
+
 // An agent that dies alone, at any moment and again and again: what is under way fails
 // with a reason, the engine lives and is served again, and nothing is left behind.
 func TestAgentKilledUnderLoad(t *testing.T) {
-	for backend, restarts := range map[agentconfig.Backend]int{agentconfig.TCP: 8, agentconfig.SharedMemory: 12} {
+	for _, backend := range []agentconfig.Backend{agentconfig.TCP, agentconfig.SharedMemory} {
 		t.Run(string(backend), func(t *testing.T) {
-			if testing.Short() {
-				restarts = 2
-			}
 			x := startReal(t, backend)
 			x.serves(t)
 			x.quiet(t)
 			files, routines := descriptors(t), runtime.NumGoroutine()
 			stop := x.load(t, 20*time.Second)
-			for i := range restarts {
+			for i := range *agentRestarts {
 				victim := []*agentProcess{x.prefill, x.dec}[i%2]
 				victim.kill(t)
 				if res, err := client.Get(x.d.url("/health")); err != nil || res.StatusCode != http.StatusOK {
