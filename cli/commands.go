@@ -109,6 +109,11 @@ func (o Options) readPair(f commandFlags) (commandPair, error) {
 	if path.Base(prefill.Model) == path.Base(out.decode.Model) {
 		prefill.Model = out.decode.Model // a path here and a name there, as often as not of the same files
 	}
+	if d := out.decode; d.Engine == kvlayout.SGLang && prefill.Backend != d.Backend {
+		// mori chooses by environment and hardware, so that this alone refuses nothing.
+		out.notes = append(out.notes, Note{d.place(""), fmt.Sprintf("prefill moves bytes by %s and decode by %s, as far as the environment says", prefill.Backend, d.Backend)})
+		prefill.Backend = d.Backend
+	}
 	out.pair, out.apart = engine.PairOf(prefill, out.decode.Instance)
 	complete(&out.pair, prefill, out.decode.Instance)
 	if f.version != "" {

@@ -76,6 +76,16 @@ func TestRefusedPairs(t *testing.T) {
 	}
 }
 
+// TestSGLangBackendsAreNotes holds that a way for bytes which the environment of one
+// side chooses refuses nothing.
+func TestSGLangBackendsAreNotes(t *testing.T) {
+	const serve = "python3 -m sglang.launch_server --model-path a/b --disaggregation-transfer-backend mori --disaggregation-mode "
+	v := checkPair(t, "MORI_DISABLE_AUTO_XGMI=0 "+serve+"prefill --tp 2", serve+"decode --tp 2", "--engine", "SGLang")
+	if !v.Admitted || !slices.ContainsFunc(v.Notes, func(n Note) bool { return strings.Contains(n.Text, "prefill moves bytes by XGMI") }) {
+		t.Errorf("%+v", v)
+	}
+}
+
 // TestImportMeansTheSame holds that the manifest of two command lines has their
 // layouts, blocks and types.
 func TestImportMeansTheSame(t *testing.T) {

@@ -7,8 +7,9 @@ import (
 
 // complete adds to a pair what its command lines say beyond layouts.
 func complete(pair *kvlayout.Pair, prefill, decode engine.Instance) {
-	if pair.Model == nil {
-		if m, ok := kvlayout.LookupModel(decode.Model); ok {
+	// A path is often served under the name of the model in it.
+	for _, name := range []string{decode.Model, decode.Served} {
+		if m, ok := kvlayout.LookupModel(name); ok && pair.Model == nil {
 			pair.Model = &m
 		}
 	}
