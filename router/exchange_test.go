@@ -89,16 +89,23 @@ func TestStreamPassesByteForByte(t *testing.T) {
 func TestWholeAnswerKeepsItsHeaders(t *testing.T) {
 	r := newRig(t)
 	r.decode.does(func(w http.ResponseWriter, _ *http.Request) {
-		for k, v := range map[string]string{"X-Engine": "e", "X-Request-Id": "host:10.0.0.1", "Keep-Alive": "timeout=5", "Connection": "X-Hop", "X-Hop": "1"} {
+		for k, v := range map[string]string{
+			"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Request-Id": "host:10.0.0.1", "Keep-Alive": "timeout=5",
+			"Connection": "X-Hop", "X-Hop": "1", "Server": "e", "X-Served-By": "10.9.8.7:8000", "Location": "http://10.9.8.7/",
+			"Set-Cookie": "pod=10.9.8.7", TransferHeader: "tx-forged", AttemptsHeader: "77",
+		} {
 			w.Header().Set(k, v)
 		}
 		reply(w, http.StatusOK, answer200)
 	})
 	a := r.post(t, completions, simple)
-	if a.header.Get("X-Engine") != "e" || a.header.Get("Content-Type") != "application/json" || a.header.Get("Content-Length") == "" {
+	if a.header.Get("Cache-Control") != "no-store" || a.header.Get("X-Accel-Buffering") != "no" || a.header.Get("Content-Type") != "application/json" || a.header.Get("Content-Length") == "" {
 		t.Errorf("headers are missing: %v", a.header)
 	}
-	for _, k := range []string{"X-Request-Id", "Keep-Alive", "X-Hop", "Connection"} {
+	if a.header.Get(TransferHeader) == "tx-forged" || a.header.Get(AttemptsHeader) != "1" {
+		t.Errorf("an engine has written the router's headers: %v", a.header)
+	}
+	for _, k := range []string{"X-Request-Id", "Keep-Alive", "X-Hop", "Connection", "Server", "X-Served-By", "Location", "Set-Cookie"} {
 		if a.header.Get(k) != "" {
 			t.Errorf("%s is passed on: %q", k, a.header.Get(k))
 		}

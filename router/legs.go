@@ -165,24 +165,15 @@ func newLeg(s *slot, path string, h http.Header, body pieces) *http.Request {
 	}
 }
 
-// hopByHop are headers that concern one connection, and those that the router
-// writes itself.
-var hopByHop = map[string]bool{
-	"Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true, "Proxy-Authorization": true,
-	"Proxy-Connection": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
-	"Content-Length": true, "Date": true, "Server": true, "X-Request-Id": true,
-}
+// answered are the headers of an engine's answer that the client gets: what says how to
+// read it, how long it may be kept and when to come again. All others may tell where the
+// engine is, or take the place of what the router itself says.
+var answered = []string{"Content-Type", "Content-Encoding", "Cache-Control", "Retry-After", "X-Accel-Buffering"}
 
 // passHeader copies an engine's headers to the client's answer.
 func passHeader(to, from http.Header) {
-	named := map[string]bool{}
-	for _, v := range from["Connection"] {
-		for name := range strings.SplitSeq(v, ",") {
-			named[http.CanonicalHeaderKey(strings.TrimSpace(name))] = true
-		}
-	}
-	for key, values := range from {
-		if !hopByHop[key] && !named[key] {
+	for _, key := range answered {
+		if values := from[key]; len(values) > 0 {
 			to[key] = values
 		}
 	}

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 )
@@ -23,6 +24,24 @@ func TestRefusalOfAnEngineHoldsNoAddress(t *testing.T) {
 	r.decode.says(422, told)
 	if a := r.post(t, completions, simple); a.status != 422 || a.body != want {
 		t.Errorf("status %d, body %q", a.status, a.body)
+	}
+}
+
+// TestRefusalOfAnEngineHasTheRoutersHeaders: an engine's own tell no address and replace none.
+func TestRefusalOfAnEngineHasTheRoutersHeaders(t *testing.T) {
+	r := newRig(t)
+	r.decode.hangs()
+	r.prefill.does(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(TransferHeader, "tx-forged")
+		w.Header().Set("X-Served-By", "10.9.8.7:8000")
+		reply(w, 400, `{"error":{"message":"no","code":400}}`)
+	})
+	a := r.post(t, completions, simple)
+	if a.status != 400 || a.header.Get(TransferHeader) == "tx-forged" || a.header.Get("X-Served-By") != "" {
+		t.Errorf("status %d, %v", a.status, a.header)
+	}
+	if a := r.post(t, "/tokenize", simple); a.status != 400 || a.header.Get(TransferHeader) != "" || a.header.Get("X-Served-By") != "" {
+		t.Errorf("tokenize: status %d, %v", a.status, a.header)
 	}
 }
 
