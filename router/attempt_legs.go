@@ -73,6 +73,7 @@ func (a *attempt) prefillOnce(r *http.Request) *failure {
 
 // saysError finds an error in an answer with status 200.
 func saysError(body []byte) (string, bool) {
+	body = bytes.TrimSpace(body)
 	if len(body) == 0 || body[0] != '{' {
 		return "the engine's answer is empty or no JSON object", true
 	}
@@ -140,7 +141,8 @@ func (a *attempt) decodeOnce(r *http.Request) *opened {
 		o.first, err = firstOf(answer.Body)
 	default:
 		o.first, err = io.ReadAll(io.LimitReader(answer.Body, maxWhole))
-		if o.whole = len(o.first) < maxWhole; err == nil && o.whole && isError(o.first) {
+		// An error shows by its key, even if it is too long to be read whole.
+		if o.whole = len(o.first) < maxWhole; err == nil && isError(o.first) {
 			o.failed = a.eventError(o.first)
 		}
 	}
@@ -173,9 +175,9 @@ func (a *attempt) firstEvent(o *opened) ([]byte, error) {
 	for n < len(*buffer) {
 		k, err := o.answer.Body.Read((*buffer)[n:])
 		n += k
-		data, ok := dataOf((*buffer)[:n])
-		if ok && isError(data) {
-			o.failed = a.eventError(data)
+		event, ok := firstSaid((*buffer)[:n])
+		if event.failed {
+			o.failed = a.eventError(event.data)
 		}
 		if ok {
 			break

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"net/netip"
@@ -129,14 +130,15 @@ func (m masker) quoted(text string) string {
 // event masks an event of a stream, line by line.
 func (m masker) event(text string) string {
 	var out strings.Builder
-	for line := range strings.Lines(text) {
-		content := strings.TrimRight(line, "\r\n")
-		if data, ok := strings.CutPrefix(content, "data:"); ok {
-			out.WriteString("data:" + m.body(data))
+	for rest := []byte(text); len(rest) > 0; {
+		var line, end []byte
+		line, end, rest = cutLine(rest)
+		if data, ok := bytes.CutPrefix(line, dataKey); ok {
+			out.WriteString("data:" + m.body(string(data)))
 		} else {
-			out.WriteString(m.text(content))
+			out.WriteString(m.text(string(line)))
 		}
-		out.WriteString(line[len(content):])
+		out.Write(end)
 	}
 	return out.String()
 }

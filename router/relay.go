@@ -150,7 +150,7 @@ func (a *attempt) ended(e *events) *failure {
 	case e == nil || e.done && !e.failed:
 		return nil
 	case e.failed:
-		f.code, f.outcome, f.text, f.sent = codeFailed, outcomeFailed, "the engine tells an error in the stream", true
+		f.code, f.outcome, f.text, f.sent = codeFailed, outcomeFailed, "the engine tells an error in the stream", !e.cut
 	default:
 		a.suspect(a.decode.slot, codeLost, holdFailed)
 	}
@@ -255,7 +255,12 @@ func (f *flow) copy(body io.Reader) error {
 
 // inEvent says that the last event is not complete.
 func (f *flow) inEvent() bool {
-	return !bytes.HasSuffix(f.tail[:], []byte("\n\n")) && !bytes.HasSuffix(f.tail[:], []byte("\r\n\r\n"))
+	for _, end := range []string{"\n\n", "\r\n\r\n", "\r\r"} {
+		if bytes.HasSuffix(f.tail[:], []byte(end)) {
+			return false
+		}
+	}
+	return true
 }
 
 // end sends what is still in a buffer while the deadline stands, then takes the

@@ -132,3 +132,44 @@ func TestRunningStreamsOfADrainingInstanceGoOn(t *testing.T) {
 		t.Errorf("%q, %v", rest, err)
 	}
 }
+
+// TestStreamWhoseLinesEndByCR is one as any other.
+func TestStreamWhoseLinesEndByCR(t *testing.T) {
+	r := newRig(t)
+	const whole = "data: 1\r\r: ping\r\rdata: 2\rdata: 3\r\rdata: [DONE]\r\r"
+	r.decode.does(func(w http.ResponseWriter, _ *http.Request) {
+		send := stream(w)
+		send(whole[:9])
+		send(whole[9:])
+	})
+	if a := r.post(t, completions, streamed); a.status != 200 || a.body != whole {
+		t.Errorf("status %d, %q", a.status, a.body)
+	}
+}
+
+// TestErrorThatIsTooLongInMidStream: nothing of it is sent, and the client is told.
+func TestErrorThatIsTooLongInMidStream(t *testing.T) {
+	r := newRig(t)
+	r.decode.does(func(w http.ResponseWriter, _ *http.Request) {
+		send := stream(w)
+		send(lines(1))
+		send(`data: {"error":{"message":"10.9.8.7 ` + strings.Repeat("x", 2*maxHeld))
+		send(`"}}` + "\n\ndata: [DONE]\n\n")
+	})
+	a := r.post(t, completions, streamed)
+	if !strings.HasPrefix(a.body, lines(1)+`data: {"error":{"message":"decode leg failed: leg-failed: `) || strings.Contains(a.body, "10.9.8.7") || strings.Contains(a.body, "[DONE]") {
+		t.Errorf("%.300q", a.body)
+	}
+}
+
+// TestPrefillsAnswerMayBeginWithBlanks: JSON may.
+func TestPrefillsAnswerMayBeginWithBlanks(t *testing.T) {
+	r := newRig(t)
+	r.prefill.says(200, "\n \r\n"+answer200)
+	if a := r.post(t, completions, simple); a.status != 200 {
+		t.Errorf("status %d, %s", a.status, a.body)
+	}
+	eventually(t, "prefill's leg counted", func() bool {
+		return metric(t, r.OpsHandler(), `pdpool_router_legs_total{outcome="ok",role="prefill"}`) == 1
+	})
+}
