@@ -149,7 +149,7 @@ func readGroups(v view) []finding {
 	if !v.vllmConnector() || v.Mode != Read || v.Model == nil {
 		return nil
 	}
-	lists := v.Model.AttentionGroups() + len(v.Model.States())
+	lists := v.blockLists()
 	if lists < 2 {
 		return nil
 	}
@@ -157,6 +157,17 @@ func readGroups(v view) []finding {
 		field: "transfer.mode", message: fmt.Sprintf("a model with %d block lists in Read mode", lists),
 		fix: "set transfer.mode to Write, or expect decode to start anew after a failed read",
 	}}
+}
+
+// blockLists is the number of block lists of a sequence in vLLM's decode. Layers with
+// chunks have none of their own: vLLM turns the hybrid manager off for them, unless an
+// environment variable says otherwise.
+func (v view) blockLists() int {
+	lists := v.Model.AttentionGroups() + len(v.Model.States())
+	if v.Decode.NoHybrid || v.Model.has(ChunkedLocal) {
+		return min(lists, 1+len(v.Model.States()))
+	}
+	return lists
 }
 
 func xgmiWait(v view) []finding {

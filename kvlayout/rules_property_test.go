@@ -37,7 +37,7 @@ func TestEqualSidesFit(t *testing.T) {
 // where no rule before them refuses.
 var symmetric = []string{
 	"tp-multiple", "tp-heads", "dcp-interleave", "dcp-tp-pair", "block-size", "kv-type", "model-same", "attention-pair",
-	"recurrent-tp", "read-groups", "sglang-state-tp", "sglang-speculation",
+	"recurrent-tp", "sglang-state-tp", "sglang-speculation",
 }
 
 func TestSymmetricRules(t *testing.T) {

@@ -33,8 +33,8 @@ func vllmSideRules() []rule {
 			"ranks take parts of each projection, which lie apart in any other order; the engine stops at start", convLayout),
 		side("block-mamba", Warn, "with states kept at the ends of blocks, a step holds a block",
 			"a prefill step that ends before the end of a block leaves no state to go on from", blockMamba, "degrees"),
-		side("hybrid-shape", Refuse, "with vLLM's own connector, layers of several kinds are of kinds that it knows",
-			"it moves full attention, sliding windows and one kind of recurrent state, and beside states no draft layers but DSpark's; "+
+		side("hybrid-shape", Refuse, "with vLLM's own connector, recurrent state comes in a company that it knows",
+			"it moves one kind of state beside attention, beside one kind of attention in Read mode, and with no draft layers but DSpark's; "+
 				"the engine stops at start",
 			hybridShape, "degrees").of(featureHybridShapes),
 		side("sliding-window-write", Refuse, "with vLLM's own connector in Write mode, no layers have block lists for windows",

@@ -199,9 +199,6 @@ func hybridShape(v view, role Role) []finding {
 	m := *v.Model
 	fd := finding{field: "transfer.mover", fix: "set transfer.mover to Agent"}
 	switch states := m.States(); {
-	case m.has(ChunkedLocal) && !s.NoHybrid:
-		fd.message = fmt.Sprintf("%s has layers with chunks of %d tokens", role, m.Windows()[0])
-		fd.field, fd.fix = string(role)+".args", "add --disable-hybrid-kv-cache-manager"
 	case len(states) > 1:
 		fd.message = fmt.Sprintf("a model with %d kinds of recurrent state", len(states))
 	case len(states) == 1 && m.AttentionGroups() == 0:
