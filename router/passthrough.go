@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -44,26 +45,32 @@ func (s *Server) serveModels(w http.ResponseWriter, r *http.Request) {
 
 // serveTokenize passes a request on to a prefill instance.
 func (s *Server) serveTokenize(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
 	body, f := s.read(r)
 	if f != nil {
 		s.refuse(w, r.URL.Path, f)
 		return
 	}
 	defer body.release()
-	began := time.Now()
-	if f := s.enter(r.Context(), began, began.Add(s.Request)); f != nil {
+	age, f := s.age(r.Header)
+	if f != nil {
+		s.refuse(w, r.URL.Path, f)
+		return
+	}
+	until := began.Add(age)
+	if f := s.enter(r.Context(), began, until); f != nil {
 		s.refuse(w, r.URL.Path, f)
 		return
 	}
 	defer s.leave()
-	if f := s.tokenize(w, r, body.text); f != nil {
+	if f := s.tokenize(w, r, body.text, until, age); f != nil {
 		s.refuse(w, r.URL.Path, f)
 		return
 	}
 	s.metrics.request(r.URL.Path, http.StatusOK)
 }
 
-func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, text string) *failure {
+func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, text string, until time.Time, age time.Duration) *failure {
 	d, err := cut(text)
 	if err != nil {
 		return badJSON(err)
@@ -76,14 +83,15 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, text string) *
 	if known := s.Registry.current.Load().models; served == "" && len(known) > 0 {
 		served = known[0]
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.Answer)
+	ctx, cancel := context.WithDeadlineCause(r.Context(), until, tooOld(age))
 	defer cancel()
 	stop := context.AfterFunc(s.last, cancel) //nolint:contextcheck // the router's own life
 	defer stop()
-	answer, p, f := s.askPrefill(ctx, r, served, text)
+	answer, p, end, f := s.askPrefill(ctx, r, served, text)
 	if f != nil {
 		return f
 	}
+	defer end()
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
 		told, err := io.ReadAll(io.LimitReader(answer.Body, maxError))
@@ -107,11 +115,11 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, text string) *
 }
 
 // askPrefill sends a request to a prefill engine, and to another one where that is out
-// of reach.
-func (s *Server) askPrefill(ctx context.Context, r *http.Request, model, text string) (*http.Response, pair, *failure) {
+// of reach or silent. The answer ends with the call of end.
+func (s *Server) askPrefill(ctx context.Context, r *http.Request, model, text string) (answer *http.Response, p pair, end func(), f *failure) {
 	t, f := s.serves(model)
 	if f != nil {
-		return nil, pair{}, f
+		return nil, p, nil, f
 	}
 	header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {"pdpool-router"}}
 	for _, key := range passed {
@@ -121,32 +129,47 @@ func (s *Server) askPrefill(ctx context.Context, r *http.Request, model, text st
 	}
 	var h history
 	for {
-		p, ok := s.next(&h, t)
+		next, ok := s.next(&h, t)
 		if !ok || len(h.tried) == maxAttempts {
-			return nil, pair{}, f
+			return nil, p, nil, f
 		}
-		answer, err := s.transport.RoundTrip(newLeg(p.prefill, r.URL.Path, header, pieces{text}).WithContext(ctx))
+		p = next
+		try, end := context.WithTimeout(ctx, s.Answer)
+		answer, err := s.transport.RoundTrip(newLeg(p.prefill, r.URL.Path, header, pieces{text}).WithContext(try))
 		if err == nil {
-			return answer, p, nil
+			return answer, p, end, nil
 		}
-		if f = s.unanswered(ctx, p.prefill, err); ctx.Err() != nil {
-			return nil, pair{}, f
+		f = s.unanswered(ctx, try, p.prefill, err)
+		if end(); ctx.Err() != nil {
+			return nil, p, nil, f
 		}
 		h.add(p)
 		h.failed = append(h.failed, p.prefill.instance)
 	}
 }
 
-// unanswered says why a prefill engine has not answered, and suspects it.
-func (s *Server) unanswered(ctx context.Context, of *slot, err error) *failure {
+// unanswered says why a prefill engine has not answered to a try of a request, and
+// suspects it unless the request itself has ended.
+func (s *Server) unanswered(ctx, try context.Context, of *slot, err error) *failure {
+	var old *failure
+	until, _ := ctx.Deadline()
+	silent, _ := try.Deadline()
 	switch {
 	case s.last.Err() != nil:
 		return shuttingDown()
+	case errors.As(context.Cause(ctx), &old):
+		return old
+	case ctx.Err() != nil:
+		return gone()
+	case late(until):
+		return &failure{status: http.StatusGatewayTimeout, code: codeTooOld, text: "the prefill engine did not answer before the request was too old"}
+	case late(silent):
+		s.suspect(of, codeSilent, holdSilent)
+		return &failure{status: http.StatusGatewayTimeout, code: codeSilent, text: "the prefill engine did not answer within " + s.Answer.String()}
 	case unreachable(err):
 		s.suspect(of, codeUnreachable, holdFailed)
 		return &failure{status: http.StatusBadGateway, code: codeUnreachable, text: "the prefill engine accepts no connection"}
-	case ctx.Err() == nil:
-		s.suspect(of, codeLost, holdFailed)
 	}
+	s.suspect(of, codeLost, holdFailed)
 	return &failure{status: http.StatusBadGateway, code: codeLost, text: "the prefill engine did not answer"}
 }

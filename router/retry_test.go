@@ -263,7 +263,38 @@ func TestTokenizeAsksAnotherPrefill(t *testing.T) {
 	}
 }
 
-// TestClientWhoGoesIsNotRetried
+// TestTokenizeEndsByItsDeadlines: a prefill that hangs is passed over, and one that is the
+// only one is told of.
+func TestTokenizeEndsByItsDeadlines(t *testing.T) {
+	p := newPairs(t, 2, 1, func(o *Options) { o.Answer = 50 * time.Millisecond })
+	p.prefill.hangs()
+	for range 8 {
+		if a := p.post(t, "/tokenize", simple); a.status != 200 {
+			t.Fatalf("status %d, %s", a.status, a.body)
+		}
+	}
+	p.prefills[1].hangs()
+	if a := p.post(t, "/tokenize", simple); a.status != 504 || a.code(t) != codeSilent {
+		t.Errorf("status %d, %s", a.status, a.body)
+	}
+	if n := metric(t, p.OpsHandler(), `pdpool_router_suspected_total{reason="leg-silent"}`); n < 1 {
+		t.Errorf("suspected %v times", n)
+	}
+	p = newPairs(t, 2, 1)
+	for _, e := range p.prefills {
+		e.hangs()
+	}
+	for value, want := range map[string]string{"0.05": codeTooOld, "1e-9": codeTooOld, "x": codeBadValue} {
+		if a := p.post(t, "/tokenize", simple, AgeHeader, value); a.code(t) != want {
+			t.Errorf("%s: status %d, %s", value, a.status, a.body)
+		}
+	}
+	if n := metric(t, p.OpsHandler(), `pdpool_router_instances_suspected{role="prefill"}`); n != 0 {
+		t.Errorf("%v are suspected", n)
+	}
+}
+
+// TestClientWhoGoesIsNotRetried: nobody waits for the answer.
 func TestClientWhoGoesIsNotRetried(t *testing.T) {
 	p := newPairs(t, 2, 2)
 	for _, e := range append(slices.Clone(p.prefills), p.decodes...) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"sync/atomic"
 	"time"
 
@@ -106,7 +107,8 @@ func (s *Server) elsewhere(mux *http.ServeMux) http.Handler {
 			// The connection would be closed under the client's next request.
 			w.Header().Set("Connection", "close")
 		}
-		if _, pattern := mux.Handler(r); pattern != "" {
+		// The mux would send a path that is not clean elsewhere.
+		if _, pattern := mux.Handler(r); pattern != "" && path.Clean(r.URL.Path) == r.URL.Path {
 			mux.ServeHTTP(w, r)
 			return
 		}

@@ -183,6 +183,21 @@ func TestTokenize(t *testing.T) {
 	}
 }
 
+// TestPathsThatAreNotClean get an error as all others, and are sent nowhere.
+func TestPathsThatAreNotClean(t *testing.T) {
+	r := newRig(t)
+	for _, line := range []string{"POST //v1/completions", "GET /v1/../health", "GET /v1/./models", "OPTIONS *", "PUT /v1/completions"} {
+		method, at, _ := strings.Cut(line, " ")
+		w := httptest.NewRecorder()
+		q := httptest.NewRequest(method, "/", http.NoBody)
+		q.URL.Path, q.RequestURI = at, at
+		r.Handler().ServeHTTP(w, q)
+		if a := (answer{status: w.Code, body: w.Body.String()}); a.status != 404 || a.code(t) != codeNotFound {
+			t.Errorf("%s: status %d, %s", line, w.Code, w.Body)
+		}
+	}
+}
+
 // TestGarbage holds that no body makes the server fail.
 func TestGarbage(t *testing.T) {
 	r := newRig(t)
