@@ -106,7 +106,7 @@ func parse(args []string, out, errOut io.Writer) (o options, done bool, err erro
 		_, err := fmt.Fprintln(out, "router "+version)
 		return o, true, err
 	}
-	if err := o.fit(os.Getenv(memoryEnv), given(fs, "max-buffered")); err != nil {
+	if err := o.fit(os.Getenv(memoryEnv), given(fs, "max-body"), given(fs, "max-buffered")); err != nil {
 		return o, false, err
 	}
 	return o, false, o.validate(fs.Args())

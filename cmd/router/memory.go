@@ -17,8 +17,8 @@ const (
 )
 
 // fit makes the router fit into the memory that text tells; empty: it is not told.
-// The bound of buffered bodies becomes less, unless it was given.
-func (o *options) fit(text string, given bool) error {
+// The bounds of one body and of all become less, unless they were given.
+func (o *options) fit(text string, body, buffered bool) error {
 	if text == "" {
 		return nil
 	}
@@ -27,7 +27,10 @@ func (o *options) fit(text string, given bool) error {
 		return fmt.Errorf("%s is %q, not a number of bytes more than 0", memoryEnv, text)
 	}
 	debug.SetMemoryLimit(limit / 100 * processShare)
-	if !given {
+	if !body {
+		o.limits.MaxBody = max(1, min(o.limits.MaxBody, limit/8))
+	}
+	if !buffered {
 		o.limits.MaxBuffered = max(o.limits.MaxBody, min(o.limits.MaxBuffered, limit/100*bodiesShare))
 	}
 	return nil
