@@ -3,6 +3,7 @@ package transferagent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -120,7 +121,7 @@ func (l *loop) copied(o *posted, moved int64, err error) {
 	l.do(func(context.Context) {
 		l.cause = came
 		l.metrics.copySeconds.Observe(took.Seconds())
-		l.raise(session.Copied{ID: id, Moved: moved, Err: err})
+		l.raise(session.Copied{ID: id, Moved: moved, Err: err, Revoked: errors.Is(err, transport.ErrRevoked)})
 	})
 }
 

@@ -12,7 +12,14 @@ func (p *Prefill) copied(now time.Time, ev Copied) error {
 	t, f := o.transfer, o.flow
 	p.answeredOrder(ev.ID, o)
 	f.bytes += max(ev.Moved, 0)
-	if ev.Err != nil {
+	switch {
+	case ev.Err != nil && ev.Revoked:
+		// Its release may still be on the way. Nothing is wrong with the peer.
+		if f.failure == nil {
+			f.failure = endingf(RuleAborted, "decode has ended it: %s", ev.Err)
+		}
+		t.blame(f.failure)
+	case ev.Err != nil:
 		if f.failure == nil {
 			f.failure = endingf(RuleCopy, "copying from prefill tp %d to decode tp %d failed: %s", f.writer, f.reader, ev.Err)
 		}

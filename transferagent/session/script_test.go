@@ -316,6 +316,9 @@ func (s *script) copied(x *side, a args) error {
 	if a.has("fail") {
 		ev.Moved, ev.Err = 0, errors.New(a.values["fail"])
 	}
+	if a.has("revoked") {
+		ev.Moved, ev.Err, ev.Revoked = 0, errors.New("revoked"), true
+	}
 	s.step(x, ev)
 	return nil
 }

@@ -127,9 +127,10 @@ type PeerGone struct{ Peer Peer }
 // Err its bytes are in place; with Err some that were sent may still be placed at
 // the peer, until its mover has revoked the transfer.
 type Copied struct {
-	ID    CopyID
-	Moved int64
-	Err   error
+	ID      CopyID
+	Moved   int64
+	Err     error
+	Revoked bool // with Err: decode's mover refuses it, as the transfer has ended there
 }
 
 // Revoked answers a Ready.Revokes entry: nothing of the transfer is written here any more.

@@ -116,6 +116,9 @@ func (s *sim) checkEnded(a *agent, ended []session.Transfer) {
 			s.violation("%s: the end of %s is told twice", a.shape.host, t.ID)
 		}
 		a.ended[t.ID] = struct{}{}
+		if t.Rule == session.RuleCopy && !s.broken[t.ID] {
+			s.violation("%s: %s has ended as %s, but no copy of it has failed otherwise than by decode's end", a.shape.host, t.ID, t.Rule)
+		}
 		if now, ok := a.machine.Transfer(t.ID); !ok || t.Ended.IsZero() || now.State != t.State || (t.State != session.Ended && t.State != session.Broken) {
 			s.violation("%s: the end of %s is told as %+v, the transfer is %+v", a.shape.host, t.ID, t, now)
 		}

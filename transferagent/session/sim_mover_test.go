@@ -45,6 +45,9 @@ type moving struct {
 	barred  bool // the reader has told the writer that the transfer is revoked
 }
 
+// errRevoked is what a writer is told of a transfer that decode has ended.
+var errRevoked = errors.New("revoked")
+
 var errStalled = errors.New("nothing moves")
 
 func (s *sim) newMoving(a *agent, o session.CopyOrder) *moving {
@@ -150,7 +153,11 @@ func (s *sim) carryOn(a *agent, i int) bool {
 	if err != nil {
 		s.abandon(m)
 	}
-	s.answer(a, session.Copied{ID: m.order.ID, Moved: m.bytes, Err: err})
+	revoked := errors.Is(err, errRevoked)
+	if err != nil && !revoked {
+		s.broken[m.order.Transfer] = true
+	}
+	s.answer(a, session.Copied{ID: m.order.ID, Moved: m.bytes, Err: err, Revoked: revoked})
 	return true
 }
 
@@ -213,7 +220,7 @@ func (s *sim) mayWrite(m *moving) error {
 	case x.over:
 		return errors.New("session has ended")
 	case m.barred:
-		return errors.New("revoked")
+		return errRevoked
 	case s.connected(x):
 		return s.reach(m)
 	case !s.now.Before(x.until):
@@ -242,7 +249,7 @@ func (s *sim) reach(m *moving) error {
 	_, barred := reader.barred[o.Transfer]
 	_, refused := reader.refused[o.Transfer]
 	if barred || refused && (!s.mapped || begins || s.rng.IntN(2) == 0) {
-		return errors.New("revoked")
+		return errRevoked
 	}
 	return nil
 }

@@ -84,6 +84,7 @@ type sim struct {
 	calm     bool
 	calmed   time.Time
 	dials    map[string]int
+	broken   map[string]bool // transfers of which a copy has failed somewhere
 	tally    tally
 	tracing  bool
 	trace    []string
@@ -121,7 +122,7 @@ func (a *agent) runs() bool { return !a.dead && a.frozen.IsZero() }
 
 func newSim(seed uint64) *sim {
 	s := &sim{
-		rng: rand.New(rand.NewPCG(seed, 1)), now: start, dials: map[string]int{}, tally: tally{},
+		rng: rand.New(rand.NewPCG(seed, 1)), now: start, dials: map[string]int{}, broken: map[string]bool{}, tally: tally{},
 		cuts: map[[2]string]bool{}, sessions: map[[2]string]*moverSession{},
 	}
 	s.faults = s.rng.IntN(5) > 0
