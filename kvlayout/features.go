@@ -26,7 +26,7 @@ const (
 	featureDCPHeads       Feature = "dcp without MLA on ROCm"
 	featureDCPSparse      Feature = "dcp with sparse MLA on ROCm"
 	featureDCPWindows     Feature = "dcp with sliding windows"
-	featureDCPBackends    Feature = "dcp beyond ROCM_AITER_MLA and TRITON_MLA on ROCm"
+	featureDCPBackends    Feature = "dcp with other attention than dense MLA on ROCm"
 	featureDCPSpeculation Feature = "speculation with an interleave above 1 on ROCm"
 	featureDenseEP        Feature = "expert parallelism without experts"
 	featureRocmAttention  Feature = "a KV connector with ROCM_ATTN"

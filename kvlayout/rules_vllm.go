@@ -14,7 +14,7 @@ func vllmSideRules() []rule {
 			"degrees", "dcp-tp", "interleave-block").of(featureDCPSpeculation),
 		side("dcp-backend", Refuse, "DCP comes with an attention backend that has it",
 			"each rank attends to its share of the tokens, which takes a backend that returns the softmax sums to join them; "+
-				"on AMD GPUs those are ROCM_AITER_MLA and TRITON_MLA, for dense MLA",
+				"on AMD GPUs those are ROCM_AITER_MLA, ROCM_AITER_TRITON_MLA and TRITON_MLA, for dense MLA",
 			dcpBackend, "degrees", "dcp-tp", "dcp-gqa").
 			of(featureDCPHeads, featureDCPSparse, featureDCPWindows, featureDCPBackends),
 		side("pp-moriio", Refuse, "with vLLM's own connector, an instance has no pipeline stages and no prefill context parallelism",

@@ -3,6 +3,7 @@ package kvlayout
 import (
 	"cmp"
 	"fmt"
+	"strings"
 )
 
 // bound finishes a finding about a feature of the role's engine: none where the
@@ -78,10 +79,27 @@ func interleaveSpeculation(v view, role Role) []finding {
 		return nil
 	}
 	field := layoutField(role, "interleave")
-	return v.bound(role, featureDCPSpeculation, finding{
+	fd := finding{
 		field: field, message: fmt.Sprintf("%s interleave %d with dcp %d and speculative decoding (%s)", role, l.Interleave, l.DCP, s.Speculation),
 		fix: fmt.Sprintf("set %s to 1, or remove speculative decoding", field),
-	})
+	}
+	if s.Attention != "" && joins(s.Attention) == supportUnknown {
+		fd.severity = Warn
+	}
+	return v.bound(role, featureDCPSpeculation, fd)
+}
+
+// joins says whether an attention backend of vLLM for AMD GPUs returns the softmax
+// sums that join the shares of a DCP group; of others than vLLM's own nothing is known.
+func joins(backend string) support {
+	switch strings.ToUpper(backend) {
+	case "ROCM_AITER_MLA", "ROCM_AITER_TRITON_MLA", "TRITON_MLA":
+		return supportYes
+	case "ROCM_AITER_MLA_SPARSE", "ROCM_AITER_FA", "ROCM_AITER_UNIFIED_ATTN", "ROCM_ATTN", "ROCM_SEGMENTED_ATTN", "ROCM_OCTAVE",
+		"TRITON_ATTN", "FLEX_ATTENTION":
+		return supportNo
+	}
+	return supportUnknown
 }
 
 func dcpBackend(v view, role Role) []finding {
@@ -91,18 +109,21 @@ func dcpBackend(v view, role Role) []finding {
 	}
 	field := layoutField(role, "dcp")
 	fd := finding{field: field, fix: fmt.Sprintf("set %s to 1", field)}
+	if s.Attention != "" && joins(s.Attention) == supportUnknown {
+		fd.severity = Warn
+	}
 	feature := featureDCPBackends
 	switch {
+	case v.windowed() && !s.NoHybrid:
+		feature, fd.severity = featureDCPWindows, ""
+		fd.message = fmt.Sprintf("%s dcp %d on a model with sliding windows", role, l.DCP)
 	case v.indexed():
 		feature = featureDCPSparse
 		fd.message = fmt.Sprintf("%s dcp %d on a model with sparse MLA", role, l.DCP)
-	case v.windowed() && !s.NoHybrid:
-		feature = featureDCPWindows
-		fd.message = fmt.Sprintf("%s dcp %d on a model with sliding windows", role, l.DCP)
 	case v.headSharded() && !v.heads.latent:
 		feature = featureDCPHeads
 		fd.message = fmt.Sprintf("%s dcp %d on a model without MLA", role, l.DCP)
-	case s.Attention != "" && s.Attention != "ROCM_AITER_MLA" && s.Attention != "TRITON_MLA":
+	case s.Attention != "" && joins(s.Attention) != supportYes:
 		fd.message = fmt.Sprintf("%s dcp %d with attention backend %s", role, l.DCP, s.Attention)
 		fd.fix = fmt.Sprintf("use attention backend ROCM_AITER_MLA, or set %s to 1", field)
 	default:
@@ -147,7 +168,7 @@ func tpNodes(v view, role Role) []finding {
 }
 
 func attentionConnector(v view, role Role) []finding {
-	if !v.vllm() || v.side(role).Attention != "ROCM_ATTN" {
+	if !v.vllm() || !strings.EqualFold(v.side(role).Attention, "ROCM_ATTN") {
 		return nil
 	}
 	return v.bound(role, featureRocmAttention, finding{
@@ -158,7 +179,7 @@ func attentionConnector(v view, role Role) []finding {
 
 func kernelBlock(v view, role Role) []finding {
 	s := v.side(role)
-	if !v.vllm() || v.mover != MoverEngine || s.Attention != "ROCM_AITER_FA" || s.BlockSize < 1 || s.BlockSize == 16 || s.BlockSize == 32 {
+	if !v.vllm() || v.mover != MoverEngine || !strings.EqualFold(s.Attention, "ROCM_AITER_FA") || s.BlockSize < 1 || s.BlockSize == 16 || s.BlockSize == 32 {
 		return nil
 	}
 	field := string(role) + ".blockSize"
