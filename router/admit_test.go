@@ -188,6 +188,22 @@ func TestLargeBodiesOfOneHostAreRefusedByIt(t *testing.T) {
 	}
 }
 
+// TestWhatIsAllocatedCounts, not what has come: a byte of a long body takes more.
+func TestWhatIsAllocatedCounts(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.say(t, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
+	if _, err := c.Write(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the memory counted", func() bool { return r.readers.held() == firstRead })
+	if _, err := c.Write(make([]byte, 999_998)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "not more than its length counted", func() bool { return r.readers.held() == 1_000_000 })
+	_ = c.Close()
+	eventually(t, "nothing held", func() bool { return r.readers.held() == 0 })
+}
+
 // TestQueueEndsWithTheRouter: who waits is told.
 func TestQueueEndsWithTheRouter(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.MaxInflight, o.Queue = 1, time.Minute })

@@ -112,14 +112,14 @@ func hostOf(remote string) string {
 	return remote
 }
 
-// firstRead is what is allocated for a body before a byte of it has come.
+// firstRead is what is allocated for a body when the first byte of it has come.
 const firstRead = 16 << 10
 
 // body is a request's body in memory, counted against the bounds.
 type body struct {
 	text    string
 	host    string
-	bytes   int64
+	bytes   int64 // of memory that is allocated for the text
 	readers *readers
 }
 
@@ -157,25 +157,29 @@ func (s *Server) readBody(b *body, r *http.Request) *failure {
 }
 
 func (s *Server) readText(b *body, r *http.Request) *failure {
-	var text strings.Builder
+	text := new(strings.Builder)
 	from := &small
 	chunk := from.take()
 	defer func() { from.give(chunk) }()
-	if r.ContentLength > 0 {
-		text.Grow(int(min(r.ContentLength, firstRead)))
-	}
 	for {
 		n, err := r.Body.Read(*chunk)
 		if int64(text.Len()+n) > s.MaxBody {
 			return s.tooLarge()
 		}
-		if n > 0 {
-			if limit := s.readers.hold(b.host, int64(n), s.MaxBuffered, max(s.MaxBuffered/2, s.MaxBody)); limit != "" {
+		if int64(text.Len()+n) > b.bytes {
+			most := s.MaxBody
+			if r.ContentLength > 0 {
+				most = r.ContentLength
+			}
+			// A client may have as much memory again as it has filled.
+			room := min(most, max(firstRead, 2*b.bytes, int64(text.Len()+n)))
+			if limit := s.readers.hold(b.host, room-b.bytes, s.MaxBuffered, max(s.MaxBuffered/2, s.MaxBody)); limit != "" {
 				return s.tooMany(limit)
 			}
-			b.bytes += int64(n)
-			text.Write((*chunk)[:n])
+			b.bytes = room
+			text = grown(text, room)
 		}
+		text.Write((*chunk)[:n])
 		switch {
 		case errors.Is(err, io.EOF):
 			b.text = text.String()
@@ -190,11 +194,15 @@ func (s *Server) readText(b *body, r *http.Request) *failure {
 			from = &buffers
 			chunk = from.take()
 		}
-		if text.Len() == text.Cap() && r.ContentLength > 0 {
-			// The client has sent as much as was allocated: it may have as much again.
-			text.Grow(int(min(r.ContentLength-int64(text.Len()), int64(text.Len()))))
-		}
 	}
+}
+
+// grown is a text in memory of a size. To grow it in its place would take more.
+func grown(text *strings.Builder, room int64) *strings.Builder {
+	more := new(strings.Builder)
+	more.Grow(int(room))
+	more.WriteString(text.String())
+	return more
 }
 
 func (s *Server) tooLarge() *failure {
