@@ -55,7 +55,7 @@ func testAnswers(t *testing.T, w world) {
 	namespace := w.namespace(t)
 	c, warnings := w.listening(t)
 	doubtful := func(p *v1alpha1.PDPool) {
-		p.Spec.Engine.Version = "0.33.0"        // the Simulator has none
+		p.Spec.Engine.Version = "0.33.0"      // the Simulator has none
 		p.Spec.Prefill.Layout.Interleave = 64 // without dcp
 	}
 	both := []string{"engine-version", "interleave-unused"}

@@ -210,7 +210,7 @@ func startManager(t *testing.T, mgr ctrl.Manager, reconciler *controllers.PDPool
 }
 
 // webhookConfiguration is the chart's; envtest replaces the service by its own address.
-func webhookConfiguration(t *testing.T) *admissionv1.ValidatingWebhookConfiguration {
+func webhookConfiguration(t testing.TB) *admissionv1.ValidatingWebhookConfiguration {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "config", "default", "pdpool.yaml"))
 	if err != nil {
@@ -244,7 +244,7 @@ func (w world) namespace(t *testing.T) string {
 }
 
 // eventually calls check until it returns nil.
-func eventually(t *testing.T, check func(context.Context) error) {
+func eventually(t testing.TB, check func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
