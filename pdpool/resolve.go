@@ -30,8 +30,12 @@ type Resolved struct {
 	Engine kvlayout.Engine
 	// Version is the engine's, of the older role where they differ; "" is unknown.
 	Version string
-	Model   string
-	Served  string
+	// versionGiven says that the spec has it, so that it is that of both roles.
+	versionGiven bool
+	Model        string
+	Served       string
+	// KnownModel is the catalog's model, nil where it has none or the spec has a geometry.
+	KnownModel *kvlayout.Model
 	// Geometry is from the spec, else from the catalog; HasGeometry says that one
 	// of them had it.
 	Geometry    kvlayout.Geometry
@@ -75,6 +79,8 @@ type Side struct {
 	// Template is the user's partial pod template as JSON; empty if there is none
 	// or it is no JSON.
 	Template []byte
+	// said is what Args and Env say.
+	said engine.Instance
 	// Pods is pods per replica, GPUs devices per pod.
 	Pods, GPUs int
 }
@@ -119,9 +125,14 @@ func Resolve(pool *v1alpha1.PDPool, d Defaults) Resolved {
 		r.KVMemory = q.Value()
 	}
 	r.Geometry, r.HasGeometry = geometryOf(spec.Model)
+	if m, ok := kvlayout.LookupModel(spec.Model.Name); ok && spec.Model.Geometry.Kind == "" {
+		r.KnownModel = &m
+	}
 	r.Prefill = r.side(spec, kvlayout.Prefill, d)
 	r.Decode = r.side(spec, kvlayout.Decode, d)
 	r.Version = versionOf(spec, r.Prefill.Image, r.Decode.Image)
+	r.versionGiven = spec.Engine.Version != ""
+	r.Prefill.said, r.Decode.said = r.read(&r.Prefill), r.read(&r.Decode)
 	r.keepRecorded(pool)
 	r.resolveTransfer(spec.Transfer)
 	r.Router = router(spec.Router, d)
@@ -130,8 +141,9 @@ func Resolve(pool *v1alpha1.PDPool, d Defaults) Resolved {
 	return r
 }
 
-// Pair is what the layout rules look at.
-func (r *Resolved) Pair() kvlayout.Pair {
+// wire is what two instances know of each other when they pair: what the router and
+// the agents decide by.
+func (r *Resolved) wire() kvlayout.Pair {
 	side := func(s *Side) kvlayout.Side {
 		return kvlayout.Side{Layout: s.Layout, BlockSize: s.BlockSize, KVType: s.KVType, DevicesPerNode: r.DevicesPerNode}
 	}
@@ -257,6 +269,9 @@ func recorded(pool *v1alpha1.PDPool) bool {
 
 func (r *Resolved) resolveTransfer(t v1alpha1.TransferSpec) {
 	asked := kvlayout.Mover(cmp.Or(t.Mover, v1alpha1.MoverAuto))
+	if t.Backend == v1alpha1.BackendXGMI || t.Backend == v1alpha1.BackendRDMA {
+		r.Backend = agentconfig.Backend(t.Backend) // rules on the engine's connector ask for it
+	}
 	if asked != kvlayout.MoverAuto || r.Mover == "" {
 		r.Mover = asked
 		r.Mover, r.MoverReason = r.resolveMover(asked)

@@ -156,7 +156,7 @@ func (p *planner) mayPair(prefill, decode *revision) bool {
 	if a.Pairing != b.Pairing {
 		return false
 	}
-	pair := p.resolved.Pair()
+	pair := p.resolved.wire()
 	pair.Engine, pair.Mover, pair.Mode = a.Engine, a.Mover, a.Mode
 	pair.Prefill.Layout, pair.Prefill.BlockSize, pair.Prefill.KVType = a.Layout, a.Block, a.KVType
 	pair.Decode.Layout, pair.Decode.BlockSize, pair.Decode.KVType = b.Layout, b.Block, b.KVType

@@ -418,3 +418,14 @@ func TestPartitionRule(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkCheck is the webhook's work for one manifest.
+func BenchmarkCheck(b *testing.B) {
+	for name, pool := range map[string]*v1alpha1.PDPool{"vLLM": vllmPool(b), "Simulator": simulatorPool(b)} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				Check(pool)
+			}
+		})
+	}
+}
