@@ -17,10 +17,20 @@ func (b *budget) take(n int) error {
 	return nil
 }
 
+// freeBytes of each message are not charged where connections begin on trial, so that
+// proofs and short messages get through when others fill the budget: what they may take
+// is bounded by the number of connections.
+const freeBytes = 16 << 10
+
 // charge takes n bytes of what the connection receives out of its Router's budget.
 func (c *conn) charge(n int) error {
 	if c.budget == nil {
 		return nil
+	}
+	if c.o.Trial != nil {
+		free := min(n, freeBytes-c.free)
+		c.free += free
+		n -= free
 	}
 	if err := c.budget.take(n); err != nil {
 		return err
@@ -34,5 +44,5 @@ func (c *conn) handled() {
 	if c.budget != nil {
 		c.budget.used.Add(-int64(c.held))
 	}
-	c.held = 0
+	c.held, c.free = 0, 0
 }

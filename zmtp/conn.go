@@ -21,6 +21,7 @@ type conn struct {
 	out      chan outgoing
 	budget   *budget // of the Router; nil without
 	held     int     // bytes taken out of it
+	free     int     // bytes of this message that were not charged
 	trial    *trial  // of a Router's connection until Prove, nil without
 
 	end  sync.Once

@@ -189,3 +189,26 @@ func TestACrowdOfStrangersKeepsNoPeerOut(t *testing.T) {
 	close(stop)
 	<-crowd
 }
+
+// Who has filled the budget with half a message keeps neither a proof nor a short message
+// out, and no other long one gets in.
+func TestShortMessagesNeedNoBudget(t *testing.T) {
+	const long = 64 << 10
+	r := proving(t, zmtp.Options{MaxReceiving: long, Trial: &zmtp.Trial{Within: patience}})
+	proof := "\x00\x05proof"
+	half := "\x02\x00\x00\x00\x00\x00\x01\x00\x00" + strings.Repeat("x", long/2)
+	full := func() bool { return r.Stats().Ended[zmtp.BuffersFull] > 0 }
+	for deadline := time.Now().Add(patience); !full(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("the budget is not full: %v", r.Stats().Ended)
+		}
+		connect(t, r, greeting+ready+proof+half)
+	}
+	d := dial(t, r.Addr().String(), zmtp.Options{})
+	ask(t, d, "proof")
+	for range 3 {
+		ask(t, d, strings.Repeat("x", 16<<10))
+	}
+	_ = d.Send(t.Context(), []byte(strings.Repeat("x", 2*long))) // cut off while it is sent, or after
+	within(t, d.Done())
+}
