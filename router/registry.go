@@ -69,6 +69,19 @@ func (s *Source) Publish(instances []Instance) {
 	r.rebuild()
 }
 
+// Knows says whether it counts what the source says of an instance: an overlay's only
+// where another source knows one of its pods.
+func (s *Source) Knows(i *Instance) bool {
+	if !s.overlay {
+		return true
+	}
+	return slices.ContainsFunc(s.registry.current.Load().instances, func(known *Instance) bool {
+		return slices.ContainsFunc(known.Pods, func(a Pod) bool {
+			return slices.ContainsFunc(i.Pods, func(b Pod) bool { return a.address() == b.address() })
+		})
+	})
+}
+
 // Waiting names the sources that have not published yet.
 func (r *Registry) Waiting() []string {
 	r.mu.Lock()

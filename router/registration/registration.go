@@ -34,6 +34,15 @@ const (
 	maxHostRanks = 1024 // of one sender
 )
 
+// Within a window one sender may change what it says so often, which is once for each
+// rank that it may have, and so many lines about changes are logged above level debug.
+const (
+	window     = 10 * time.Second
+	maxChanges = maxHostRanks
+	maxSenders = 2 * maxEntries
+	maxLines   = 100
+)
+
 // Limits of the listener: a registration is a few hundred bytes.
 const (
 	maxFrame = 64 << 10
@@ -48,6 +57,8 @@ const (
 	reasonSender  = "not-sender"  // the address is not the sender's
 	reasonAddress = "bad-address" // an address that cannot be dialled
 	reasonFull    = "too-many"    // maxEntries, maxRanks or maxHostRanks are registered
+	reasonRate    = "rate"        // maxChanges within a window
+	reasonUnknown = "unknown-pod" // an overlay's, of a pod that no other source knows
 )
 
 // Options are what a Listener is made of.
@@ -74,6 +85,10 @@ type Listener struct {
 	all     int                // ranks of all senders
 	changed time.Time          // the first change that is not published; zero: none
 	wake    chan struct{}
+
+	began   time.Time          // of the window
+	changes map[netip.Addr]int // in the window, by sender
+	lines   int                // in the window
 }
 
 type entry struct {
@@ -160,11 +175,18 @@ func (l *Listener) take(peer *zmtp.Peer, frames [][]byte) {
 func (l *Listener) keep(address string, from netip.Addr, said router.Instance) (reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := l.now()
 	known, ok := l.entries[address]
-	if ok {
+	news := !ok || !same(known.said, said)
+	switch {
+	case news && !l.o.Source.Knows(&said):
+		return reasonUnknown
+	case news && !l.mayChange(from, now):
+		return reasonRate
+	case ok:
 		l.count(known, -1)
 	}
-	e := entry{said, from, l.now().Add(lifetime)}
+	e := entry{said, from, now.Add(lifetime)}
 	l.count(e, 1)
 	if !ok && len(l.entries) >= maxEntries || l.all > maxRanks || l.ranks[from] > maxHostRanks {
 		l.count(e, -1)
@@ -174,18 +196,39 @@ func (l *Listener) keep(address string, from netip.Addr, said router.Instance) (
 		return reasonFull
 	}
 	l.entries[address] = e
-	if ok && same(known.said, said) {
+	if !news {
 		return ""
 	}
-	l.o.Log.Info("instance registered", "role", said.Role, "http", address, "mode", said.Mode, "draining", said.Draining)
+	l.quieter(l.o.Log.Info)("instance registered", "role", said.Role, "http", address, "mode", said.Mode, "draining", said.Draining)
 	if l.changed.IsZero() {
-		l.changed = l.now()
+		l.changed = now
 		select {
 		case l.wake <- struct{}{}:
 		default:
 		}
 	}
 	return ""
+}
+
+// mayChange counts a change of what a sender says. The caller holds mu.
+func (l *Listener) mayChange(from netip.Addr, now time.Time) bool {
+	if l.changes == nil || now.Sub(l.began) >= window {
+		l.began, l.changes, l.lines = now, map[netip.Addr]int{}, 0
+	}
+	if n, known := l.changes[from]; n >= maxChanges || !known && len(l.changes) >= maxSenders {
+		return false
+	}
+	l.changes[from]++
+	return true
+}
+
+// quieter is how a change is logged: loud, or at level debug once there were too many.
+// The caller holds mu.
+func (l *Listener) quieter(loud func(string, ...any)) func(string, ...any) {
+	if l.lines++; l.lines > maxLines {
+		return l.o.Log.Debug
+	}
+	return loud
 }
 
 // count adds an entry's ranks times n, 1 or -1. The caller holds mu.
@@ -265,7 +308,7 @@ func (l *Listener) expire(now time.Time) (next time.Time) {
 			if l.changed.IsZero() {
 				l.changed = now
 			}
-			l.o.Log.Warn("registration expired", "role", e.said.Role, "http", address)
+			l.quieter(l.o.Log.Warn)("registration expired", "role", e.said.Role, "http", address)
 		case next.IsZero() || e.until.Before(next):
 			next = e.until
 		}

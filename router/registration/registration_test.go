@@ -327,6 +327,59 @@ func TestEntriesAreBounded(t *testing.T) {
 	}
 }
 
+// TestChangesOfASenderAreBounded: who says something else all the time is not heard any
+// more, costs few lines of the log, and nobody else anything.
+func TestChangesOfASenderAreBounded(t *testing.T) {
+	var log strings.Builder
+	now := time.Unix(1000, 0)
+	l := &Listener{
+		o:   Options{Source: router.NewRegistry().Source("registrations"), Log: slog.New(slog.NewTextHandler(&log, nil))},
+		now: func() time.Time { return now }, entries: map[string]entry{}, ranks: map[netip.Addr]int{}, wake: make(chan struct{}, 1),
+	}
+	from, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	said := ranked(1, 1)
+	dropped := 0
+	for range 42_000 {
+		said.Draining = !said.Draining
+		if l.keep("a", from, said) == reasonRate {
+			dropped++
+		}
+	}
+	if n := strings.Count(log.String(), "\n"); dropped != (42_000-maxChanges)/2 || l.changes[from] != maxChanges || n > maxLines {
+		t.Errorf("%d were dropped, %d taken, %d lines logged", dropped, l.changes[from], n)
+	}
+	if reason := l.keep("a", from, l.entries["a"].said); reason != "" {
+		t.Errorf("its heartbeat: %q", reason)
+	}
+	if reason := l.keep("b", other, ranked(2, 1)); reason != "" {
+		t.Errorf("another sender: %q", reason)
+	}
+	now = now.Add(window)
+	said.Draining = !l.entries["a"].said.Draining
+	if reason := l.keep("a", from, said); reason != "" {
+		t.Errorf("later: %q", reason)
+	}
+}
+
+// TestOverlayTakesOnlyKnownPods: what would not count costs nothing.
+func TestOverlayTakesOnlyKnownPods(t *testing.T) {
+	registry := router.NewRegistry()
+	registry.Source("Kubernetes").Publish([]router.Instance{ranked(1, 1)})
+	l := &Listener{
+		o:   Options{Source: registry.Overlay("registrations"), Log: slog.New(slog.DiscardHandler)},
+		now: time.Now, entries: map[string]entry{}, ranks: map[netip.Addr]int{}, wake: make(chan struct{}, 1),
+	}
+	from := netip.MustParseAddr("127.0.0.1")
+	for port, want := range map[int]string{1: "", 2: reasonUnknown} {
+		if reason := l.keep(fmt.Sprint(port), from, ranked(port, 1)); reason != want {
+			t.Errorf("port %d: %q", port, reason)
+		}
+	}
+	if len(l.entries) != 1 {
+		t.Errorf("%d are kept", len(l.entries))
+	}
+}
+
 // TestRanksAreBounded: one sender has so many, all have so many, and those that
 // expire count no longer.
 func TestRanksAreBounded(t *testing.T) {
