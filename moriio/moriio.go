@@ -91,13 +91,14 @@ type WriteFailed struct {
 
 // Report is what a PDPool agent adds to write_done and write_failed.
 type Report struct {
-	Epoch    uint64 // of the prefill agent
-	WriterDP int
-	WriterTP int
-	ReaderTP int
-	Bytes    int64  // written by this writer to this reader
-	Rule     string // write_failed: why
-	Text     string
+	Epoch     uint64 // of the prefill agent
+	PeerEpoch uint64 // of the decode agent that it is meant for; 0 says nothing
+	WriterDP  int
+	WriterTP  int
+	ReaderTP  int
+	Bytes     int64  // written by this writer to this reader
+	Rule      string // write_failed: why
+	Text      string
 }
 
 // Release tells prefill that its blocks are not needed any more.
@@ -110,8 +111,10 @@ type Release struct {
 // Released is what a PDPool agent adds to release.
 type Released struct {
 	Epoch uint64 // of the decode agent
-	Rule  string
-	Text  string
+	// PeerEpoch is that of the prefill agent which decode has named blocks to; 0 says nothing.
+	PeerEpoch uint64
+	Rule      string
+	Text      string
 }
 
 // Registration is an instance's heartbeat to a router.

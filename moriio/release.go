@@ -31,5 +31,6 @@ func releaseFields(c *msgpack.Codec, m *Release) {
 
 func releasedFields(c *msgpack.Codec, r *Released) {
 	msgpack.Int(c, "epoch", &r.Epoch, 0, math.MaxUint64)
+	peerEpochField(c, &r.PeerEpoch)
 	reasonFields(c, &r.Rule, &r.Text)
 }

@@ -48,7 +48,7 @@ func sampleInstance() *moriio.Instance {
 
 // notifications are messages that fill every field, by name.
 func notifications() map[string]interface{ Append([]byte) []byte } {
-	report := &moriio.Report{Epoch: 1, WriterDP: 2, WriterTP: 3, ReaderTP: 4, Bytes: 1 << 40, Rule: "peer-gone", Text: "the peer is gone"}
+	report := &moriio.Report{Epoch: 1, PeerEpoch: 9, WriterDP: 2, WriterTP: 3, ReaderTP: 4, Bytes: 1 << 40, Rule: "peer-gone", Text: "the peer is gone"}
 	return map[string]interface{ Append([]byte) []byte }{
 		"remote_blocks": &moriio.RemoteBlocks{
 			RequestID: "r1", Transfer: "tx-1", Blocks: []int32{5, 6, 70000}, DecodeRank: 9, PDPool: sampleAllocation(),
@@ -60,7 +60,7 @@ func notifications() map[string]interface{ Append([]byte) []byte } {
 		"write_done":   &moriio.WriteDone{Transfer: "tx-1", NumWriters: 2, PDPool: report},
 		"write_failed": &moriio.WriteFailed{Transfer: "tx-1", PDPool: report},
 		"release": &moriio.Release{
-			Transfer: "tx-1", ConsumerTP: 8, PDPool: &moriio.Released{Epoch: 1, Rule: "aborted", Text: "the client has left"},
+			Transfer: "tx-1", ConsumerTP: 8, PDPool: &moriio.Released{Epoch: 1, PeerEpoch: 9, Rule: "aborted", Text: "the client has left"},
 		},
 	}
 }

@@ -25,11 +25,20 @@ func writeDoneFields(c *msgpack.Codec, m *WriteDone) {
 
 func reportFields(c *msgpack.Codec, r *Report) {
 	msgpack.Int(c, "epoch", &r.Epoch, 0, math.MaxUint64)
+	peerEpochField(c, &r.PeerEpoch)
 	msgpack.Int(c, "writer_dp", &r.WriterDP, 0, math.MaxInt32)
 	msgpack.Int(c, "writer_tp", &r.WriterTP, 0, MaxRanks-1)
 	msgpack.Int(c, "reader_tp", &r.ReaderTP, 0, MaxRanks-1)
 	msgpack.Int(c, "bytes", &r.Bytes, 0, math.MaxInt64)
 	reasonFields(c, &r.Rule, &r.Text)
+}
+
+// peerEpochField is the incarnation of the receiver that a message is meant for, left out
+// when 0.
+func peerEpochField(c *msgpack.Codec, epoch *uint64) {
+	if c.Has("peer_epoch", *epoch != 0) {
+		msgpack.Int(c, "peer_epoch", epoch, 0, math.MaxUint64)
+	}
 }
 
 // reasonFields is why something ended: a rule and a sentence, left out when empty.

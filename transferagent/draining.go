@@ -168,7 +168,7 @@ func (l *loop) turnAway(ctx context.Context, message any) bool {
 	l.send(ctx, session.Outgoing{
 		Peer: session.Peer{Host: a.Host, Handshake: a.Handshake, Notify: a.Notify},
 		Message: &moriio.WriteFailed{Transfer: m.Transfer, PDPool: &moriio.Report{
-			Epoch: l.self.Epoch, WriterDP: a.PrefillDP, WriterTP: session.AllRanks, ReaderTP: session.AllRanks,
+			Epoch: l.self.Epoch, PeerEpoch: a.Epoch, WriterDP: a.PrefillDP, WriterTP: session.AllRanks, ReaderTP: session.AllRanks,
 			Rule: ruleDraining, Text: "prefill: " + errClosing.Error(),
 		}},
 	})

@@ -28,7 +28,7 @@ func (d *Decode) expect(now time.Time, c Conn, m kvproto.Expect) error {
 	if err != nil {
 		if r := d.overflow(now, m.Transfer, c.DP, m.Tokens, err); r != nil && from != (Peer{}) {
 			r.peerTold = true
-			d.send(from, d.releaseOf(m.Transfer, r.failure))
+			d.send(from, d.releaseOf(m.Transfer, 0, r.failure))
 		}
 		return err
 	}

@@ -44,7 +44,7 @@ func (d *Decode) receive(now time.Time, c Conn, m kvproto.Receive) error {
 	case m.FirstToken == m.Tokens && t.failure == nil:
 		// Another cache had the prompt: prefill has to hear that nobody will ask.
 		t.sated, t.released = true, true
-		d.send(from, d.releaseOf(t.id, &ending{good: true}))
+		d.send(from, d.releaseOf(t.id, 0, &ending{good: true}))
 	}
 	d.advance(now, t)
 	return nil
@@ -60,7 +60,7 @@ func (d *Decode) receiveLate(c Conn, m kvproto.Receive, from Peer, r *record) er
 	}
 	if r.failure != nil && !r.peerTold {
 		r.peerTold = true
-		d.send(from, d.releaseOf(m.Transfer, r.failure))
+		d.send(from, d.releaseOf(m.Transfer, 0, r.failure))
 	}
 	if r.settled {
 		r.claimed = true
@@ -105,7 +105,7 @@ func (d *Decode) refuseReceive(now time.Time, c Conn, m kvproto.Receive, from Pe
 	}
 	d.failedEarly(r, c.DP)
 	r.peerTold = true
-	d.send(from, d.releaseOf(m.Transfer, r.failure))
+	d.send(from, d.releaseOf(m.Transfer, 0, r.failure))
 	return nil
 }
 
@@ -177,8 +177,10 @@ func (d *Decode) remoteBlocks(t *decodeTransfer) *moriio.RemoteBlocks {
 	return m
 }
 
-func (d *Decode) releaseOf(transfer string, why *ending) *moriio.Release {
+// releaseOf is a release of this agent, for that incarnation of prefill's; 0 as long as
+// decode has named it no blocks.
+func (d *Decode) releaseOf(transfer string, to uint64, why *ending) *moriio.Release {
 	return &moriio.Release{Transfer: transfer, ConsumerTP: 1, PDPool: &moriio.Released{
-		Epoch: d.cfg.Self.Epoch, Rule: why.rule, Text: why.text,
+		Epoch: d.cfg.Self.Epoch, PeerEpoch: to, Rule: why.rule, Text: why.text,
 	}}
 }

@@ -82,6 +82,9 @@ func (d *Decode) reported(now time.Time, id string, r *moriio.Report) (*decodeTr
 	if r == nil {
 		return nil, wrongf(NoExtension, "a report on transfer %q does not say which writer it is from", id)
 	}
+	if err := d.meant(r.PeerEpoch); err != nil {
+		return nil, err
+	}
 	if d.past.find(id) != nil {
 		return nil, wrongf(Late, "a report on transfer %q came after its end", id)
 	}

@@ -29,7 +29,7 @@ func (d *Decode) release(t *decodeTransfer) {
 		return
 	}
 	t.released = true
-	d.send(t.peer, d.releaseOf(t.id, t.cause))
+	d.send(t.peer, d.releaseOf(t.id, t.epoch, t.cause))
 }
 
 // mustRevoke reports whether the own mover has to refuse now what may still be

@@ -92,6 +92,14 @@ func (m *machine) send(to Peer, message any) {
 	m.out.Messages = append(m.out.Messages, Outgoing{Peer: to, Message: message})
 }
 
+// meant refuses messages for another incarnation than this one; 0 is for any.
+func (m *machine) meant(epoch uint64) error {
+	if epoch != 0 && epoch != m.cfg.Self.Epoch {
+		return wrongf(OtherEpoch, "a message is meant for epoch %d, this is %d", epoch, m.cfg.Self.Epoch)
+	}
+	return nil
+}
+
 // checkSender refuses messages of connections that are down or of the wrong kind.
 func (m *machine) checkSender(c Conn, kind string, message kvproto.Message) error {
 	if c.Kind != kind {
@@ -201,9 +209,9 @@ func lastWord(id string, failure *ending) kvproto.Message {
 // sameHash reports whether two prompt hashes agree; an empty one says nothing.
 func sameHash(a, b []byte) bool { return len(a) == 0 || len(b) == 0 || slices.Equal(a, b) }
 
-// failedReport is a write_failed of this agent.
-func (m *machine) failedReport(transfer string, dp, writer, reader int, bytes int64, why *ending) *moriio.WriteFailed {
+// failedReport is a write_failed of this agent, for that incarnation of decode's.
+func (m *machine) failedReport(transfer string, to uint64, dp, writer, reader int, bytes int64, why *ending) *moriio.WriteFailed {
 	return &moriio.WriteFailed{Transfer: transfer, PDPool: &moriio.Report{
-		Epoch: m.cfg.Self.Epoch, WriterDP: dp, WriterTP: writer, ReaderTP: reader, Bytes: bytes, Rule: why.rule, Text: why.text,
+		Epoch: m.cfg.Self.Epoch, PeerEpoch: to, WriterDP: dp, WriterTP: writer, ReaderTP: reader, Bytes: bytes, Rule: why.rule, Text: why.text,
 	}}
 }

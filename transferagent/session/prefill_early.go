@@ -102,7 +102,7 @@ func (p *Prefill) refuse(to *target, transfer string, why *ending) {
 		return
 	}
 	to.told = true
-	p.send(to.peer, p.failedReport(transfer, to.prefill, AllRanks, AllRanks, 0, why))
+	p.send(to.peer, p.failedReport(transfer, to.epoch, to.prefill, AllRanks, AllRanks, 0, why))
 }
 
 func (p *Prefill) wrongRank(asked, dp int) *ending {

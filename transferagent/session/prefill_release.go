@@ -15,6 +15,9 @@ func (p *Prefill) release(now time.Time, m *moriio.Release) error {
 	if m.PDPool == nil {
 		return wrongf(NoExtension, "release of transfer %q does not say why and from which epoch", m.Transfer)
 	}
+	if err := p.meant(m.PDPool.PeerEpoch); err != nil {
+		return err
+	}
 	why := &ending{rule: m.PDPool.Rule, text: cut(m.PDPool.Text)}
 	if why.rule == "" {
 		why = &ending{rule: RuleReleased, text: "decode does not need it", good: true}

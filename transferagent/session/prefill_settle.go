@@ -71,7 +71,7 @@ func (p *Prefill) report(now time.Time, t *prefillTransfer) {
 			if why != nil {
 				f.failure, f.ended = why, now
 				if why.failed() {
-					p.send(t.target.peer, p.failedReport(t.id, p.engine.global(t.dp), f.writer, f.reader, f.bytes, why))
+					p.send(t.target.peer, p.failedReport(t.id, t.target.epoch, p.engine.global(t.dp), f.writer, f.reader, f.bytes, why))
 				}
 			} else if t.planned && w.sealed && f.posted == len(w.saved) {
 				f.ended = now

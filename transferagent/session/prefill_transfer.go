@@ -191,6 +191,6 @@ func (p *Prefill) end(now time.Time, t *prefillTransfer) {
 // doneReport is a write_done of this agent.
 func (p *Prefill) doneReport(t *prefillTransfer, f *flow) *moriio.WriteDone {
 	return &moriio.WriteDone{Transfer: t.id, PDPool: &moriio.Report{
-		Epoch: p.cfg.Self.Epoch, WriterDP: p.engine.global(t.dp), WriterTP: f.writer, ReaderTP: f.reader, Bytes: f.bytes,
+		Epoch: p.cfg.Self.Epoch, PeerEpoch: t.target.epoch, WriterDP: p.engine.global(t.dp), WriterTP: f.writer, ReaderTP: f.reader, Bytes: f.bytes,
 	}}
 }

@@ -111,8 +111,10 @@ func alter(m any, a args) {
 	case *moriio.WriteDone:
 		a.set("writer", func(n int) { m.PDPool.WriterTP = n })
 		a.set("epoch", func(n int) { m.PDPool.Epoch = uint64(n) })
+		a.set("peerepoch", func(n int) { m.PDPool.PeerEpoch = uint64(n) })
 		a.set("stock", func(int) { m.PDPool = nil })
 	case *moriio.Release:
+		a.set("peerepoch", func(n int) { m.PDPool.PeerEpoch = uint64(n) })
 		a.set("epoch", func(n int) { m.PDPool.Epoch = uint64(n) })
 		a.set("rule", func(int) { m.PDPool.Rule = a.values["rule"] })
 		a.set("stock", func(int) { m.PDPool = nil })
