@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/cli/manifest"
 	"github.com/pdpool/pdpool/kvlayout"
 )
@@ -121,8 +120,4 @@ func TestImportMeansTheSame(t *testing.T) {
 			t.Errorf("blocks of %d, type %q: %s", spec.Engine.BlockSize, spec.Engine.KVCacheType, got.out)
 		}
 	}
-}
-
-func layoutOf(l v1alpha1.LayoutSpec) kvlayout.Layout {
-	return kvlayout.Layout{TP: int(l.TP), DP: int(l.DP), DPLocal: int(l.DPLocal), DCP: int(l.DCP), Interleave: int(l.Interleave)}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/cli/manifest"
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/pdpool"
@@ -62,8 +63,7 @@ func catalog() []kvlayout.RuleInfo {
 
 // judge is the verdict on a pool of a file.
 func judge(p manifest.Pool) Verdict {
-	r := pdpool.Resolve(p.PDPool, pdpool.Defaults{})
-	v := Verdict{Name: p.Identity(), Place: p.Place, Layout: pairLayout(r.Prefill.Layout, r.Decode.Layout)}
+	v := Verdict{Name: p.Identity(), Place: p.Place, Layout: pairLayout(layoutOf(p.Spec.Prefill.Layout), layoutOf(p.Spec.Decode.Layout))}
 	for _, f := range p.Faults {
 		problem := kvlayout.Problem{
 			Rule: schemaRule().ID, Severity: kvlayout.Refuse, Field: f.Field, Message: f.Text,
@@ -79,6 +79,11 @@ func judge(p manifest.Pool) Verdict {
 	}
 	v.conclude()
 	return v
+}
+
+// layoutOf is a layout as the spec has it.
+func layoutOf(l v1alpha1.LayoutSpec) kvlayout.Layout {
+	return kvlayout.Layout{TP: int(l.TP), DP: int(l.DP), DPLocal: int(l.DPLocal), DCP: int(l.DCP), Interleave: int(l.Interleave)}
 }
 
 // conclude sorts the problems and says what follows from them.
