@@ -96,6 +96,10 @@ build: ## build the commands into bin/
 images: build ## make the container images as archives in bin/images, without docker
 	hack/images.sh $(BIN)
 
+.PHONY: interop-vllm
+interop-vllm: ## parse our command lines with the released vLLM's and SGLang's own parsers
+	hack/interop-vllm.sh
+
 .PHONY: demo
 demo: ## bring up a cluster and show prefill/decode transfer end to end
 	hack/demo.sh
