@@ -22,6 +22,10 @@ func mergeTemplate(rendered corev1.PodTemplateSpec, user []byte) (corev1.PodTemp
 	if err != nil {
 		return corev1.PodTemplateSpec{}, fmt.Errorf("read the template: %w", err)
 	}
+	// The merge compares names without a look at their types, and panics at a list.
+	if err := json.Unmarshal(patch, new(corev1.PodTemplateSpec)); err != nil {
+		return corev1.PodTemplateSpec{}, fmt.Errorf("read the template: %w", err)
+	}
 	merged, err := strategicpatch.StrategicMergePatch(encode(rendered), patch, corev1.PodTemplateSpec{})
 	if err != nil {
 		return corev1.PodTemplateSpec{}, fmt.Errorf("merge the template: %w", err)

@@ -184,7 +184,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		got := Read("f", text)
-		lines := bytes.Count(text, []byte("\n")) + 2
+		lines := bytes.Count(text, []byte("\n")) + bytes.Count(text, []byte("\r")) + 2
 		for _, e := range got.Errors {
 			if e.Place.Line < 1 || e.Place.Line > lines || e.Text == "" {
 				t.Errorf("%v in a text of %d lines", e, lines)
