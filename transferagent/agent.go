@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/places"
 	"github.com/pdpool/pdpool/transferagent/agentconfig"
 	"github.com/pdpool/pdpool/transferagent/transport"
 )
@@ -89,7 +90,7 @@ func (a *Agent) bind(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("agent port %d: %w", o.Config.Ports.Agent, err)
 	}
-	a.web = newCapped(l, httpConns, httpHostConns, func() { m.drop(portHTTP, "too-many") })
+	a.web = places.Bound(l, httpConns, httpHostConns, func() { m.drop(portHTTP, "too-many") })
 	a.closing = append(a.closing, ignoreClosed(a.web.Close))
 	a.http = newServer(h, m, newGate(&o.Config, m), time.Duration(o.Config.Timeouts.Drain)*time.Second)
 	a.http.ErrorLog = slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug)

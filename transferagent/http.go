@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/pdpool/pdpool/places"
 	"github.com/pdpool/pdpool/transferagent/session"
 )
 
@@ -20,6 +21,13 @@ const (
 	httpBody         = 4 << 10
 	httpHeader       = 16 << 10
 	askWithin        = 2 * time.Second
+)
+
+// Connections that the HTTP port serves at a time. A prober opens one for each probe,
+// a scraper keeps one; a host that wants more must not take the probes' places.
+const (
+	httpConns     = 512
+	httpHostConns = 32
 )
 
 // health is what the HTTP port asks. Probes and drain are answered by nil or the reason.
@@ -65,8 +73,8 @@ func newServer(h health, m *metrics, g gate, drainWithin time.Duration) *http.Se
 	mux.HandleFunc("GET /drain", drain)
 	mux.HandleFunc("POST /drain", drain)
 	return &http.Server{
-		Handler:           serving(http.MaxBytesHandler(mux, httpBody)),
-		ConnContext:       withPlace,
+		Handler:           places.Keep(http.MaxBytesHandler(mux, httpBody)),
+		ConnContext:       places.ConnContext,
 		ReadHeaderTimeout: httpHeaderWithin,
 		ReadTimeout:       httpReadWithin,
 		WriteTimeout:      httpWriteWithin,

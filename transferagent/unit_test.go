@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -221,68 +220,6 @@ func TestAgentEndsWithItsFirstServiceAndSaysWhich(t *testing.T) {
 	err := a.Run(t.Context())
 	if err == nil || err.Error() != "broken part: ended before the agent: no more" || closed != 1 {
 		t.Fatalf("%v, closed %d times", err, closed)
-	}
-}
-
-func TestCappedListenerKeepsWhatIsServed(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{}, 8)
-	l := newCapped(inner, 2, 2, func() { ended <- struct{}{} })
-	defer func() { _ = l.Close() }()
-	accepted := make(chan *placed, 8)
-	go func() {
-		defer close(accepted)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			accepted <- c.(*placed)
-		}
-	}()
-	dial := func() net.Conn {
-		c, err := net.Dial("tcp", inner.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		if err := c.SetDeadline(time.Now().Add(within)); err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
-	closed := func(c net.Conn) {
-		t.Helper()
-		<-ended
-		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("the connection is open: %v", err)
-		}
-	}
-	dial()
-	first := <-accepted
-	first.serving.Store(true)
-	second := dial()
-	<-accepted
-	// The second makes room for the third: the first is being served.
-	dial()
-	third := <-accepted
-	closed(second)
-	// Nobody makes room for the fourth.
-	third.serving.Store(true)
-	closed(dial())
-	_, _ = first.Close(), first.Close() // twice gives one place back
-	dial()
-	<-accepted
-	third.serving.Store(false)
-	dial()
-	<-accepted
-	<-ended
-	_ = l.Close()
-	for c := range accepted {
-		t.Errorf("one more connection from %s", c.RemoteAddr())
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pdpool/pdpool/places"
 	"github.com/pdpool/pdpool/router"
 	"github.com/pdpool/pdpool/router/discovery"
 	"github.com/pdpool/pdpool/router/registration"
@@ -26,6 +27,15 @@ const (
 	keepClient    = 2 * time.Minute
 	opsWithin     = 15 * time.Second
 	lastWords     = time.Second
+)
+
+// How many connections are open at once: those of requests in work and as many again
+// that are read or idle, some for a router that may do little, and those of probes.
+// Half of them are one host's at most.
+const (
+	connsPerWork = 4
+	spareConns   = 4096
+	opsConns     = 256
 )
 
 // service is one thing that runs until its context ends.
@@ -69,7 +79,7 @@ func (s *servers) bind(ctx context.Context) (err error) {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	s.clients = &http.Server{
-		Handler: serving(s.router.Handler()), ConnContext: knowing,
+		Handler: places.Keep(s.router.Handler()), ConnContext: places.ConnContext,
 		ReadHeaderTimeout: headersWithin, IdleTimeout: keepClient, MaxHeaderBytes: maxHeaders,
 		DisableGeneralOptionsHandler: true, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
@@ -80,14 +90,15 @@ func (s *servers) bind(ctx context.Context) (err error) {
 	if err := s.router.Metrics().Register(closed); err != nil {
 		return fmt.Errorf("register the metric of connections: %w", err)
 	}
-	s.listen = bounded(s.listen, spareConns+connsPerWork*o.limits.MaxInflight, closed.WithLabelValues("http").Inc)
+	most := spareConns + connsPerWork*o.limits.MaxInflight
+	s.listen = places.Bound(s.listen, most, most/2, closed.WithLabelValues("http").Inc)
 	if o.metrics != "" {
 		if s.opsAt, err = listen(ctx, o.metrics); err != nil {
 			return fmt.Errorf("--metrics: %w", err)
 		}
-		s.opsAt = bounded(s.opsAt, opsConns, closed.WithLabelValues("metrics").Inc)
+		s.opsAt = places.Bound(s.opsAt, opsConns, opsConns/2, closed.WithLabelValues("metrics").Inc)
 		s.ops = &http.Server{
-			Handler: serving(s.router.OpsHandler()), ConnContext: knowing,
+			Handler: places.Keep(s.router.OpsHandler()), ConnContext: places.ConnContext,
 			ReadHeaderTimeout: headersWithin, ReadTimeout: opsWithin, WriteTimeout: opsWithin, IdleTimeout: keepClient,
 			MaxHeaderBytes: maxHeaders, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		}

@@ -1,31 +1,40 @@
-package main
+package places
 
 import (
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
 )
 
+const patience = 10 * time.Second
+
+func loopback(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // crowd is a listener with few places and its clients.
 type crowd struct {
-	*limited
+	*Listener
 	t        *testing.T
 	accepted chan *counted
 	closed   atomic.Int64
 }
 
-func newCrowd(t *testing.T, most int) *crowd {
+func newCrowd(t *testing.T, most, perHost int) *crowd {
 	t.Helper()
-	inner, err := listen(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	inner := loopback(t)
 	c := &crowd{t: t, accepted: make(chan *counted)}
-	c.limited = bounded(inner, most, func() { c.closed.Add(1) })
+	c.Listener = Bound(inner, most, perHost, func() { c.closed.Add(1) })
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -73,7 +82,7 @@ func (c *crowd) ended(what string, conn net.Conn) {
 // TestConnectionsAreBounded: one host gets half of the connections. A new one takes the
 // place of the oldest that serves nothing; where all serve it is closed at once.
 func TestConnectionsAreBounded(t *testing.T) {
-	c := newCrowd(t, 4)
+	c := newCrowd(t, 4, 2)
 	c.dial()
 	first := c.taken()
 	first.serving.Store(true)
@@ -107,12 +116,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 // TestRequestKeepsItsPlace: who is served stays, who only holds a connection goes.
 func TestRequestKeepsItsPlace(t *testing.T) {
-	inner, err := listen(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	inner := loopback(t)
 	entered, release := make(chan struct{}), make(chan struct{})
-	server := &http.Server{ReadHeaderTimeout: patience, ConnContext: knowing, Handler: serving(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := &http.Server{ReadHeaderTimeout: patience, ConnContext: ConnContext, Handler: Keep(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hold" {
 			entered <- struct{}{}
 			<-release
@@ -120,7 +126,7 @@ func TestRequestKeepsItsPlace(t *testing.T) {
 		_, _ = io.WriteString(w, "ok")
 	}))}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(bounded(inner, 4, func() {})) }()
+	go func() { served <- server.Serve(Bound(inner, 4, 2, func() {})) }()
 	url := "http://" + inner.Addr().String()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	ask := func(path string) error {
@@ -151,4 +157,64 @@ func TestRequestKeepsItsPlace(t *testing.T) {
 	}
 	_ = server.Close()
 	<-served
+}
+
+// TestWhatIsServedKeepsItsPlace: also where all places may be of one host.
+func TestWhatIsServedKeepsItsPlace(t *testing.T) {
+	inner := loopback(t)
+	ended := make(chan struct{}, 8)
+	l := Bound(inner, 2, 2, func() { ended <- struct{}{} })
+	defer func() { _ = l.Close() }()
+	accepted := make(chan *counted, 8)
+	go func() {
+		defer close(accepted)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- c.(*counted)
+		}
+	}()
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	closed := func(c net.Conn) {
+		t.Helper()
+		<-ended
+		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("the connection is open: %v", err)
+		}
+	}
+	dial()
+	first := <-accepted
+	first.serving.Store(true)
+	second := dial()
+	<-accepted
+	// The second makes room for the third: the first is being served.
+	dial()
+	third := <-accepted
+	closed(second)
+	// Nobody makes room for the fourth.
+	third.serving.Store(true)
+	closed(dial())
+	_, _ = first.Close(), first.Close() // twice gives one place back
+	dial()
+	<-accepted
+	third.serving.Store(false)
+	dial()
+	<-accepted
+	<-ended
+	_ = l.Close()
+	for c := range accepted {
+		t.Errorf("one more connection from %s", c.RemoteAddr())
+	}
 }

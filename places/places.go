@@ -1,4 +1,6 @@
-package main
+// Package places bounds the open connections of an HTTP server, in all and from one
+// host, so that who only holds connections open keeps nobody out.
+package places
 
 import (
 	"container/list"
@@ -10,35 +12,27 @@ import (
 	"sync/atomic"
 )
 
-// How many connections are open at once: those of requests in work and as many again
-// that are read or idle, some for a router that may do little, and those of probes.
-const (
-	connsPerWork = 4
-	spareConns   = 4096
-	opsConns     = 256
-)
-
-// limited is a listener with so many open connections at most, half of them from one
-// host. A new one takes the place of the oldest on which no request is served, so that
-// who only holds connections open keeps nobody out; where all serve it is turned away:
-// left alone it would keep others waiting.
-type limited struct {
+// Listener has so many open connections at most. A new one takes the place of the oldest
+// on which no request is served (see Keep), from its own host where that has its share
+// already; where all serve it is turned away: left alone it would keep others waiting.
+type Listener struct {
 	net.Listener
-	most   int
-	closed func() // called for each connection that loses its place or gets none
+	most, perHost int
+	closed        func()
 
 	mu     sync.Mutex
 	open   list.List // of *counted, the oldest first
 	byHost map[netip.Addr]int
 }
 
-// bounded bounds the open connections of l.
-func bounded(l net.Listener, most int, closed func()) *limited {
-	return &limited{Listener: l, most: most, closed: closed, byHost: map[netip.Addr]int{}}
+// Bound bounds the open connections of l, in all and from one host. closed is called for
+// each connection that loses its place or gets none; it must not block.
+func Bound(l net.Listener, most, perHost int, closed func()) *Listener {
+	return &Listener{Listener: l, most: most, perHost: perHost, closed: closed, byHost: map[netip.Addr]int{}}
 }
 
 // Accept implements net.Listener.
-func (l *limited) Accept() (net.Conn, error) {
+func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
 		if err != nil {
@@ -60,10 +54,10 @@ func (l *limited) Accept() (net.Conn, error) {
 
 // enter gives a connection a place, if there is one. Those that lose theirs for it are
 // returned.
-func (l *limited) enter(c *counted) (out []*counted, ok bool) {
+func (l *Listener) enter(c *counted) (out []*counted, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.byHost[c.host] >= l.most/2 {
+	if l.byHost[c.host] >= l.perHost {
 		old := l.oldest(func(o *counted) bool { return o.host == c.host })
 		if old == nil {
 			return nil, false
@@ -86,7 +80,7 @@ func (l *limited) enter(c *counted) (out []*counted, ok bool) {
 
 // oldest finds the oldest connection of a kind that serves nothing; nil where all do.
 // The caller holds mu.
-func (l *limited) oldest(of func(*counted) bool) *counted {
+func (l *Listener) oldest(of func(*counted) bool) *counted {
 	for e := l.open.Front(); e != nil; e = e.Next() {
 		if c := e.Value.(*counted); !c.serving.Load() && of(c) {
 			return c
@@ -96,7 +90,7 @@ func (l *limited) oldest(of func(*counted) bool) *counted {
 }
 
 // drop takes a connection's place, if it has one. The caller holds mu.
-func (l *limited) drop(c *counted) {
+func (l *Listener) drop(c *counted) {
 	if c.place == nil {
 		return
 	}
@@ -107,6 +101,7 @@ func (l *limited) drop(c *counted) {
 	}
 }
 
+// hostOf is the address that a connection comes from, the zero one when it has none.
 func hostOf(conn net.Conn) netip.Addr {
 	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		return tcp.AddrPort().Addr().Unmap()
@@ -117,7 +112,7 @@ func hostOf(conn net.Conn) netip.Addr {
 // counted is a connection that counts until it is closed.
 type counted struct {
 	net.Conn
-	on      *limited
+	on      *Listener
 	host    netip.Addr
 	place   *list.Element // under on.mu
 	serving atomic.Bool   // a request is being served
@@ -142,16 +137,17 @@ func (c *counted) CloseWrite() error {
 
 type connKey struct{}
 
-// knowing has requests know the connection that they came on.
-func knowing(ctx context.Context, conn net.Conn) context.Context {
+// ConnContext has requests know the connection that they came on: http.Server's field of
+// that name.
+func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	if c, ok := conn.(*counted); ok {
 		return context.WithValue(ctx, connKey{}, c)
 	}
 	return ctx
 }
 
-// serving keeps a connection's place while a request of it is served.
-func serving(next http.Handler) http.Handler {
+// Keep keeps a connection's place while a request of it is served.
+func Keep(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(connKey{}).(*counted); ok {
 			c.serving.Store(true)
