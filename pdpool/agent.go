@@ -9,14 +9,12 @@ import (
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/memlimit"
 	"github.com/pdpool/pdpool/transferagent/agentconfig"
 )
 
 // agentStartup is how long an agent may take to have its listeners up.
 const agentStartup = time.Minute
-
-// envMemoryLimit tells the agent what memory it may have, in bytes.
-const envMemoryLimit = "PDPOOL_MEMORY_LIMIT"
 
 // How a frozen agent is found and ended. The kubelet restarts it alone, and soon:
 // it does not hear the signal that would let it end in order.
@@ -33,7 +31,7 @@ func agentLiveness(port int) *corev1.Probe {
 }
 
 func memoryLimit() corev1.EnvVar {
-	return corev1.EnvVar{Name: envMemoryLimit, ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{
+	return corev1.EnvVar{Name: memlimit.Env, ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{
 		ContainerName: v1alpha1.ContainerAgent, Resource: "limits.memory", Divisor: resource.MustParse("1"),
 	}}}
 }

@@ -11,12 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
-)
-
-// Items of a pool's Secret: what agents sign with, and what /debug wants.
-const (
-	keyItem   = "key"
-	tokenItem = "token"
+	"github.com/pdpool/pdpool/transferagent/agentconfig"
 )
 
 // secretBytes is the length of each of the two secrets.
@@ -28,9 +23,6 @@ const EntropyBytes = 2 * secretBytes
 // hungInterval is how often a pool looks again at pods that hang before their start.
 const hungInterval = 30 * time.Second
 
-// headerDrain is the header in which an agent wants the token of its /drain.
-const headerDrain = "X-PDPool-Drain"
-
 // keySecret holds the pool's secrets. It is created with pods and never written
 // again, and the operator may not read it: one that exists is taken as it is.
 func keySecret(pool *v1alpha1.PDPool, entropy [EntropyBytes]byte) *corev1.Secret {
@@ -39,8 +31,8 @@ func keySecret(pool *v1alpha1.PDPool, entropy [EntropyBytes]byte) *corev1.Secret
 		ObjectMeta: childMeta(pool, keyName(pool.Name), childLabels(pool, "")),
 		Type:       corev1.SecretTypeOpaque,
 		Data: map[string][]byte{
-			keyItem:   entropy[:secretBytes:secretBytes],
-			tokenItem: []byte(hex.EncodeToString(entropy[secretBytes:])),
+			agentconfig.KeyFile:   entropy[:secretBytes:secretBytes],
+			agentconfig.TokenFile: []byte(hex.EncodeToString(entropy[secretBytes:])),
 		},
 	}
 }

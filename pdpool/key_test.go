@@ -51,8 +51,8 @@ func TestSecretComesBeforePods(t *testing.T) {
 	if !slices.Contains(plan.Create[:first], Object(secrets[0])) {
 		t.Error("a pod is created before the Secret")
 	}
-	token, err := hex.DecodeString(string(secrets[0].Data[tokenItem]))
-	if key := secrets[0].Data[keyItem]; !slices.Equal(key, seen.Entropy[:32]) || err != nil || !slices.Equal(token, seen.Entropy[32:]) {
+	token, err := hex.DecodeString(string(secrets[0].Data[agentconfig.TokenFile]))
+	if key := secrets[0].Data[agentconfig.KeyFile]; !slices.Equal(key, seen.Entropy[:32]) || err != nil || !slices.Equal(token, seen.Entropy[32:]) {
 		t.Errorf("key %x, token %x (%v)", key, token, err)
 	}
 }
@@ -69,7 +69,7 @@ func TestConvergedPoolNeedsNoSecret(t *testing.T) {
 	}
 	c.fail(c.pods()[0])
 	c.run(60)
-	if after := c.objects[key].(*corev1.Secret); !slices.Equal(before.Data[keyItem], after.Data[keyItem]) {
+	if after := c.objects[key].(*corev1.Secret); !slices.Equal(before.Data[agentconfig.KeyFile], after.Data[agentconfig.KeyFile]) {
 		t.Error("a pod that was made anew changed the key")
 	}
 }

@@ -238,7 +238,7 @@ func get(port int, path string) *corev1.HTTPGetAction {
 // drain asks the agent to let transfers end, with the token that it wants.
 func drain(port int, token string) *corev1.HTTPGetAction {
 	g := get(port, "/drain")
-	g.HTTPHeaders = []corev1.HTTPHeader{{Name: headerDrain, Value: token}}
+	g.HTTPHeaders = []corev1.HTTPHeader{{Name: agentconfig.DrainHeader, Value: token}}
 	return g
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/memlimit"
 	"github.com/pdpool/pdpool/transferagent/agentconfig"
 	"github.com/pdpool/pdpool/transferagent/kvproto"
 	"github.com/pdpool/pdpool/transferagent/session"
@@ -40,7 +41,7 @@ func startProcess(t *testing.T, binary string, cfg agentconfig.Config, blocks in
 	c := exec.Command(binary, "--log-level", "error")
 	var said bytes.Buffer
 	c.Stderr = &said
-	c.Env = append(os.Environ(), agentconfig.Env+"="+string(document), agentconfig.EnvPodIP+"="+ownIP.String(), agentconfig.EnvMemoryLimit+"=268435456")
+	c.Env = append(os.Environ(), agentconfig.Env+"="+string(document), agentconfig.EnvPodIP+"="+ownIP.String(), memlimit.Env+"=268435456")
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}

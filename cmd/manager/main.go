@@ -28,6 +28,7 @@ import (
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/controllers"
+	"github.com/pdpool/pdpool/memlimit"
 	"github.com/pdpool/pdpool/pdpool"
 	"github.com/pdpool/pdpool/webhook"
 	"github.com/pdpool/pdpool/webhook/certs"
@@ -68,7 +69,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil || done {
 		return err
 	}
-	if err := limitMemory(os.Getenv(envMemoryLimit)); err != nil {
+	if err := memlimit.Apply(os.Getenv(memlimit.Env)); err != nil {
 		return err
 	}
 	ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(errOut, nil)))

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pdpool/pdpool/memlimit"
 	"github.com/pdpool/pdpool/router"
 	"github.com/pdpool/pdpool/router/policy"
 )
@@ -106,7 +107,7 @@ func parse(args []string, out, errOut io.Writer) (o options, done bool, err erro
 		_, err := fmt.Fprintln(out, "router "+version)
 		return o, true, err
 	}
-	if err := o.fit(os.Getenv(memoryEnv), given(fs, "max-body"), given(fs, "max-buffered")); err != nil {
+	if err := o.fit(os.Getenv(memlimit.Env), given(fs, "max-body"), given(fs, "max-buffered")); err != nil {
 		return o, false, err
 	}
 	return o, false, o.validate(fs.Args())

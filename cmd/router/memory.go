@@ -1,13 +1,10 @@
 package main
 
 import (
-	"fmt"
 	"runtime/debug"
-	"strconv"
-)
 
-// memoryEnv names the variable with the memory that the container may have, in bytes.
-const memoryEnv = "PDPOOL_MEMORY_LIMIT"
+	"github.com/pdpool/pdpool/memlimit"
+)
 
 // Shares of the container's memory, in percent: of the whole process, and of the
 // bodies of requests, which are in memory about twice while they grow.
@@ -19,12 +16,9 @@ const (
 // fit makes the router fit into the memory that text tells; empty: it is not told.
 // The bounds of one body and of all become less, unless they were given.
 func (o *options) fit(text string, body, buffered bool) error {
-	if text == "" {
-		return nil
-	}
-	limit, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || limit < 1 {
-		return fmt.Errorf("%s is %q, not a number of bytes more than 0", memoryEnv, text)
+	limit, err := memlimit.Parse(text)
+	if err != nil || limit == 0 {
+		return err
 	}
 	debug.SetMemoryLimit(limit / 100 * processShare)
 	if !body {

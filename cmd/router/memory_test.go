@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"github.com/pdpool/pdpool/memlimit"
 )
 
 func TestMemoryLimit(t *testing.T) {
@@ -25,7 +27,7 @@ func TestMemoryLimit(t *testing.T) {
 		{"1000000000", []string{"--max-buffered=400000000"}, 900000000, 400000000},
 	} {
 		debug.SetMemoryLimit(math.MaxInt64)
-		t.Setenv(memoryEnv, c.env)
+		t.Setenv(memlimit.Env, c.env)
 		o, _, err := parse(c.args, io.Discard, io.Discard)
 		if got := debug.SetMemoryLimit(-1); err != nil || got != c.limit || o.limits.MaxBuffered != c.buffered ||
 			c.limit < 200<<20 && o.limits.MaxBody > o.limits.MaxBuffered/2+100 {
@@ -33,8 +35,8 @@ func TestMemoryLimit(t *testing.T) {
 		}
 	}
 	for _, env := range []string{"x", "0", "-1", "64Mi"} {
-		t.Setenv(memoryEnv, env)
-		if _, _, err := parse(nil, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), memoryEnv) {
+		t.Setenv(memlimit.Env, env)
+		if _, _, err := parse(nil, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), memlimit.Env) {
 			t.Errorf("%q: %v", env, err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"github.com/pdpool/pdpool/memlimit"
 	"github.com/pdpool/pdpool/transferagent"
 	"github.com/pdpool/pdpool/transferagent/agentconfig"
 )
@@ -82,7 +83,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, env func(
 		return err
 	}
 	o.Log = slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: l})).With("pod", o.PodName, "node", env(agentconfig.EnvNode))
-	if err := limitMemory(env(agentconfig.EnvMemoryLimit)); err != nil {
+	if err := memlimit.Apply(env(memlimit.Env)); err != nil {
 		return err
 	}
 	a, err := transferagent.New(ctx, o)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/memlimit"
 	"github.com/pdpool/pdpool/transferagent/agentconfig"
 )
 
@@ -99,8 +100,8 @@ func TestExitStatusAndSentence(t *testing.T) {
 		{"no place for the KV socket", nil, with(door), 1, "KV socket: listen unix /proc/kv.sock"},
 		{"no place for the shared folder", nil, with(shared), 1, "shared directory /proc/pdpool"},
 		{"no secret", nil, with(secret), 1, "pool secret: open " + secret.KeyDir},
-		{"no memory limit", nil, with(config(t, port), agentconfig.EnvMemoryLimit, "256Mi"), 1, `PDPOOL_MEMORY_LIMIT is "256Mi"`},
-		{"a memory limit of 0", nil, with(config(t, port), agentconfig.EnvMemoryLimit, "0"), 1, `PDPOOL_MEMORY_LIMIT is "0"`},
+		{"no memory limit", nil, with(config(t, port), memlimit.Env, "256Mi"), 1, `PDPOOL_MEMORY_LIMIT is "256Mi"`},
+		{"a memory limit of 0", nil, with(config(t, port), memlimit.Env, "0"), 1, `PDPOOL_MEMORY_LIMIT is "0"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out, log, said bytes.Buffer
@@ -143,10 +144,10 @@ func TestRunsFromAFileUntilItIsStopped(t *testing.T) {
 func TestMemoryLimitLeavesATenth(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
-	if err := limitMemory(""); err != nil || debug.SetMemoryLimit(-1) != before {
+	if err := memlimit.Apply(""); err != nil || debug.SetMemoryLimit(-1) != before {
 		t.Errorf("without a limit: %v, %d", err, debug.SetMemoryLimit(-1))
 	}
-	if err := limitMemory("268435456"); err != nil || debug.SetMemoryLimit(-1) != 268435456/10*9 {
+	if err := memlimit.Apply("268435456"); err != nil || debug.SetMemoryLimit(-1) != 268435456/10*9 {
 		t.Errorf("with 256Mi: %v, %d", err, debug.SetMemoryLimit(-1))
 	}
 }

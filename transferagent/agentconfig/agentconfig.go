@@ -9,14 +9,12 @@ import (
 )
 
 // Env names the variable that carries the configuration; EnvPodIP, EnvNode and
-// EnvPod are set by fieldRef beside it, EnvMemoryLimit by resourceFieldRef: the
-// bytes of the container's limits.memory.
+// EnvPod are set by fieldRef beside it.
 const (
-	Env            = "PDPOOL_AGENT_CONFIG"
-	EnvPodIP       = "PDPOOL_POD_IP"
-	EnvNode        = "PDPOOL_NODE"
-	EnvPod         = "PDPOOL_POD"
-	EnvMemoryLimit = "PDPOOL_MEMORY_LIMIT"
+	Env      = "PDPOOL_AGENT_CONFIG"
+	EnvPodIP = "PDPOOL_POD_IP"
+	EnvNode  = "PDPOOL_NODE"
+	EnvPod   = "PDPOOL_POD"
 )
 
 // The files of Config.KeyDir. The secrets are taken as they are, byte for byte; the

@@ -1,4 +1,4 @@
-package main
+package memlimit
 
 import (
 	"math"
@@ -7,19 +7,19 @@ import (
 	"testing"
 )
 
-func TestLimitMemory(t *testing.T) {
+func TestApply(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
 	debug.SetMemoryLimit(math.MaxInt64)
-	if err := limitMemory(""); err != nil || debug.SetMemoryLimit(-1) != math.MaxInt64 {
+	if err := Apply(""); err != nil || debug.SetMemoryLimit(-1) != math.MaxInt64 {
 		t.Errorf("without a limit: %v, %d", err, debug.SetMemoryLimit(-1))
 	}
 	for _, bad := range []string{"128Mi", "0", "-1"} {
-		if err := limitMemory(bad); err == nil || !strings.Contains(err.Error(), bad) {
+		if err := Apply(bad); err == nil || !strings.Contains(err.Error(), bad) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
-	if err := limitMemory("134217728"); err != nil || debug.SetMemoryLimit(-1) != 120795948 {
+	if err := Apply("134217728"); err != nil || debug.SetMemoryLimit(-1) != 120795948 {
 		t.Errorf("%v, %d", err, debug.SetMemoryLimit(-1))
 	}
 }
