@@ -11,25 +11,9 @@ import (
 // Feature is something that an engine does from some release on, or up to one.
 type Feature string
 
-// Features of vLLM's MoRIIO connector.
-const (
-	// ReadModeFromEnv: VLLM_MORIIO_CONNECTOR_READ_MODE decides the mode, and
-	// read_mode in the connector's extra configuration does not.
-	ReadModeFromEnv Feature = "read mode from the environment"
-	// ReadAcrossDP: decode reads from the prefill rank that has the request's cache,
-	// so that TP may read from DP and DP from TP.
-	ReadAcrossDP Feature = "read between tp and dp"
-	// WriteAcrossTP: prefill writes to a decode instance of another TP degree.
-	WriteAcrossTP Feature = "write between unequal tp"
-	// WriteHybrid: layers with recurrent state are written.
-	WriteHybrid Feature = "write recurrent state"
-	// WriteFailed: prefill tells decode that a write will not come.
-	WriteFailed Feature = "write_failed"
-	// DealTokens: a prefill without DCP feeds a decode instance with DCP.
-	DealTokens Feature = "dcp relayout"
-	// SlicedWait: a completed xGMI copy is seen before the transfer timeout.
-	SlicedWait Feature = "xgmi completion wait in slices"
-)
+// ReadModeFromEnv: VLLM_MORIIO_CONNECTOR_READ_MODE decides the mode of vLLM's MoRIIO
+// connector, and read_mode in the connector's extra configuration does not.
+const ReadModeFromEnv Feature = "read mode from the environment"
 
 // Features of SGLang, with the transfer backend mori where one matters.
 const (
@@ -57,23 +41,15 @@ type Fact struct {
 	Source string
 }
 
-// Facts is the table of what depends on a release. All of it was read in released
-// packages; a release between Without and Since was not looked at.
+// Facts is the table of what reading a command line depends on; what rules depend on
+// is in kvlayout.Facts. All of it was read in released packages; a release between
+// Without and Since was not looked at.
 func Facts() []Fact {
-	vllm := func(f Feature, since, without, until, source string) Fact {
-		return Fact{f, kvlayout.VLLM, since, without, until, source}
-	}
 	sglang := func(f Feature, since, without, source string) Fact {
 		return Fact{f, kvlayout.SGLang, since, without, "", source}
 	}
 	return []Fact{
-		vllm(ReadModeFromEnv, "", "", "0.22.0", "moriio_common.py asks envs.py in 0.22.0, and the extra configuration alone in 0.23.0"),
-		vllm(ReadAcrossDP, "0.27.0", "0.26.0", "", "_resolve_read_source in moriio_connector.py of 0.27.0, not of 0.26.0"),
-		vllm(WriteAcrossTP, "0.33.0", "0.32.0", "", "moriio_tp_mapping.py and kv_head_layouts in the package of 0.33.0, not of 0.32.0"),
-		vllm(WriteHybrid, "0.33.0", "0.32.0", "", "mamba_state_layouts in moriio_common.py of 0.33.0, not of 0.32.0"),
-		vllm(WriteFailed, "0.33.0", "0.32.0", "", "write_failed in moriio_engine.py of 0.33.0, not of 0.32.0"),
-		vllm(DealTokens, "", "0.33.0", "", "vllm-project/vllm#64722, nothing of which is in the package of 0.33.0"),
-		vllm(SlicedWait, "", "0.33.0", "", "vllm-project/vllm#64330, nothing of which is in the package of 0.33.0"),
+		{Feature: ReadModeFromEnv, Engine: kvlayout.VLLM, Until: "0.22.0", Source: "moriio_common.py asks envs.py in 0.22.0, and the extra configuration alone in 0.23.0"},
 		sglang(MoriDCP, "0.5.22", "0.5.21", "pd_disaggregation_hook.py takes mori with --dcp-size in 0.5.22, and refuses it in 0.5.21"),
 		sglang(DecodeCacheDCP, "0.5.21", "0.5.20", "pd_disaggregation_hook.py refuses both caches with --dcp-size in 0.5.20, and neither in 0.5.21"),
 		sglang(AttentionDPSize, "0.5.22", "0.5.21", "fields/parallel.py of 0.5.22; 0.5.21 has no such argument"),

@@ -11,12 +11,7 @@ import (
 // and renders. Both say the same.
 func TestFactsAgree(t *testing.T) {
 	same := map[engine.Feature]kvlayout.Feature{
-		engine.ReadAcrossDP:  "reads between tp and dp",
-		engine.WriteAcrossTP: "writes between unequal tp",
-		engine.WriteHybrid:   "writes of recurrent state",
-		engine.WriteFailed:   "write_failed and the number of writers",
-		engine.DealTokens:    "writes from no dcp to dcp",
-		engine.MoriDCP:       "dcp on decode with mori",
+		engine.MoriDCP: "dcp on decode with mori",
 	}
 	rules := map[kvlayout.Feature]kvlayout.Fact{}
 	for _, f := range kvlayout.Facts() {
