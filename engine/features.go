@@ -11,8 +11,8 @@ import (
 // Feature is something that an engine does from some release on, or up to one.
 type Feature string
 
-// ReadModeFromEnv: VLLM_MORIIO_CONNECTOR_READ_MODE decides the mode of vLLM's MoRIIO
-// connector, and read_mode in the connector's extra configuration does not.
+// ReadModeFromEnv says that VLLM_MORIIO_CONNECTOR_READ_MODE decides the mode of MoRIIO
+// in vLLM, and read_mode in the extra configuration of its connector does not.
 const ReadModeFromEnv Feature = "read mode from the environment"
 
 // Features of SGLang, with the transfer backend mori where one matters.
