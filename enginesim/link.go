@@ -81,9 +81,21 @@ func (g *group) handOver(l *link, w *kvclient.Client, r *rank) error {
 }
 
 // send queues a message of a transfer, which has failed when there is no room: no
-// forward pass waits for an agent that does not read.
+// forward pass waits for an agent that does not read. With the link lost it has failed
+// for the reason that ends all the others, whoever comes first to say so.
 func (l *link) send(c *kvclient.Client, m kvproto.Message) error {
-	return l.say(c, m, c.Send)
+	err := l.say(c, m, c.Send)
+	select {
+	case <-l.gone:
+		return agentGone(l.lost)
+	default:
+		return err
+	}
+}
+
+// agentGone is the end of a transfer whose link is lost.
+func agentGone(why error) *TransferError {
+	return &TransferError{Rule: "agent-gone", Text: "the connection to the transfer agent was lost: " + why.Error()}
 }
 
 // insist queues a message that has to be said, and waits for room. The agent reads
@@ -144,7 +156,7 @@ func (l *link) drop(err error) {
 	l.lost = err
 	close(l.gone)
 	for _, t := range l.transfers {
-		t.end(&TransferError{Rule: "agent-gone", Text: "the connection to the transfer agent was lost: " + err.Error()}, false)
+		t.end(agentGone(err), false)
 	}
 }
 
