@@ -43,7 +43,7 @@ func checkCommand(ctx context.Context, o Options) *cobra.Command {
 	f.commands.add(cmd)
 	flags.BoolVar(&f.strict, "strict", false, "let warnings fail too")
 	flags.StringVarP(&f.output, "output", "o", "text", "text, json or sarif")
-	flags.StringVar(&f.nodes, "nodes", "", "a file with `kubectl get nodes -o yaml`: say whether their GPUs suffice")
+	flags.StringVar(&f.nodes, "nodes", "", "a `FILE` with the output of kubectl get nodes -o yaml: say whether their GPUs suffice")
 	flags.BoolVar(&f.cluster, "cluster", false, "ask the cluster's nodes and pods whether their GPUs suffice")
 	flags.StringVar(&f.context, "context", "", "the context of the kubeconfig that --cluster uses")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "the kubeconfig that --cluster uses")

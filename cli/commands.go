@@ -176,6 +176,21 @@ func (c commandPair) place(field string) manifest.Place {
 	return c.decode.place(strings.TrimPrefix(field, string(kvlayout.Decode)+"."))
 }
 
+// flag is what says a field of the spec in place of a manifest: a flag of the engine,
+// or one of this command; "" where nothing does.
+func (c commandPair) flag(field string) string {
+	for _, r := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
+		field = strings.TrimPrefix(field, string(r)+".")
+	}
+	switch field {
+	case "transfer.mover":
+		return "--mover of kubectl pdpool"
+	case "engine.version":
+		return "--engine-version of kubectl pdpool"
+	}
+	return engine.FieldFlag(c.pair.Engine, field)
+}
+
 // verdict is what the rules say of the pair. Whether this version of PDPool could run
 // it is not asked: the layouts are.
 func (c commandPair) verdict() Verdict {
@@ -188,13 +203,13 @@ func (c commandPair) verdict() Verdict {
 		if !ok {
 			reason = commandRule().Reason
 		}
-		v.Problems = append(v.Problems, Problem{kvlayout.Problem{
+		v.Problems = append(v.Problems, Problem{Problem: kvlayout.Problem{
 			Rule: commandRule().ID, Severity: kvlayout.Refuse, Field: "command lines", Message: message, Reason: reason,
 			Fix: "let both command lines say the same, or check the two that belong together",
-		}, c.decode.place("")})
+		}, Place: c.decode.place("")})
 	}
 	for _, p := range kvlayout.Compatible(c.pair) {
-		v.Problems = append(v.Problems, Problem{p, c.place(p.Field)})
+		v.Problems = append(v.Problems, Problem{Problem: p, Place: c.place(p.Field), Flag: c.flag(p.Field)})
 	}
 	v.conclude()
 	return v

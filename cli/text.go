@@ -41,7 +41,11 @@ func (p *page) problems(problems []Problem) {
 		if b.Severity == kvlayout.Warn {
 			word, colour = "warn  ", yellow
 		}
-		p.printf("  %s  %s  %s: %s\n", p.paint(colour, word), p.paint(bold, b.Rule), b.Place, b.Field)
+		field := b.Field
+		if b.Flag != "" {
+			field += " (" + b.Flag + ")"
+		}
+		p.printf("  %s  %s  %s: %s\n", p.paint(colour, word), p.paint(bold, b.Rule), b.Place, field)
 		p.printf("          %s\n", b.Message)
 		p.printf("     %s  %s\n", p.paint(dim, "why"), b.Reason)
 		p.printf("     %s  %s\n", p.paint(dim, "fix"), b.Fix)

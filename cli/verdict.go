@@ -14,6 +14,8 @@ import (
 type Problem struct {
 	kvlayout.Problem
 	Place manifest.Place `json:"place"`
+	// Flag says the field on a command line; empty for pools.
+	Flag string `json:"flag,omitempty"`
 }
 
 // Verdict is what is said of one pool, or of a pair of command lines.
@@ -72,10 +74,10 @@ func judge(p manifest.Pool) Verdict {
 		if f.Warns {
 			problem.Severity, problem.Reason = kvlayout.Warn, "kubectl keeps the last one and says nothing"
 		}
-		v.Problems = append(v.Problems, Problem{problem, f.Place})
+		v.Problems = append(v.Problems, Problem{Problem: problem, Place: f.Place})
 	}
 	for _, found := range pdpool.Check(p.PDPool) {
-		v.Problems = append(v.Problems, Problem{found, p.FieldPlace(found.Field)})
+		v.Problems = append(v.Problems, Problem{Problem: found, Place: p.FieldPlace(found.Field)})
 	}
 	v.conclude()
 	return v
