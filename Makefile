@@ -92,6 +92,16 @@ $(BIN)/e2e.test: FORCE
 build: ## build the commands into bin/
 	go build -ldflags "$(LDFLAGS)" -o $(BIN)/ $(addprefix ./cmd/,$(COMMANDS))
 
+PLUGIN_DIR ?= $(HOME)/.local/bin
+
+.PHONY: install-plugin
+install-plugin: ## put kubectl pdpool and its completion into PLUGIN_DIR (~/.local/bin)
+	mkdir -p "$(PLUGIN_DIR)"
+	go build -ldflags "$(LDFLAGS)" -o "$(PLUGIN_DIR)/kubectl-pdpool" ./cmd/kubectl-pdpool
+	printf '%s\n' '#!/bin/sh' '# kubectl asks this program how to complete kubectl pdpool.' 'exec "$$(dirname "$$0")/kubectl-pdpool" __complete "$$@"' >"$(PLUGIN_DIR)/kubectl_complete-pdpool"
+	chmod 755 "$(PLUGIN_DIR)/kubectl_complete-pdpool"
+	@case ":$$PATH:" in *":$(PLUGIN_DIR):"*) ;; *) echo "kubectl finds it once $(PLUGIN_DIR) is in PATH";; esac
+
 .PHONY: images
 images: build ## make the container images as archives in bin/images, without docker
 	hack/images.sh $(BIN)
