@@ -108,28 +108,59 @@ func TestAgentsOfOtherSecretsDoNotPair(t *testing.T) {
 	}
 }
 
-// forged sends frames to a port as a stranger does, and waits for the connection's end.
-func forged(t *testing.T, pod *pod, port int, frames ...[]byte) {
+// caller is somebody's connection to a control port.
+type caller struct {
+	t    *testing.T
+	d    *zmtp.Dealer
+	said uint64
+}
+
+func call(t *testing.T, pod *pod, port int) *caller {
 	t.Helper()
-	d, err := zmtp.Dial(t.Context(), endpoint(pod.ip, port), zmtp.Options{})
+	d, err := zmtp.Dial(t.Context(), endpoint(pod.ip, port), zmtp.Options{Challenge: challengeProperty})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = d.Close() }()
-	// The connection may end before all is written.
-	_ = d.Send(t.Context(), frames...)
-	select {
-	case <-d.Done():
-	case <-time.After(within):
-		t.Fatal("the connection stays open")
+	t.Cleanup(func() { _ = d.Close() })
+	return &caller{t: t, d: d}
+}
+
+// say sends a message with a proof by a secret, by none if it is empty, and returns what
+// went over the wire.
+func (c *caller) say(key string, m interface{ Append([]byte) []byte }) []byte {
+	c.t.Helper()
+	b := sealed(c.t, key, m.Append(nil), c.d.Challenge(), c.said)
+	c.said++
+	if err := c.d.Send(c.t.Context(), b); err != nil {
+		c.t.Fatal(err)
 	}
-	if got, err := d.Receive(t.Context()); err == nil {
-		t.Fatalf("a stranger is told %q", got)
+	return b
+}
+
+// turnedAway sends frames and waits for the connection's end.
+func (c *caller) turnedAway(frames ...[]byte) {
+	c.t.Helper()
+	// The connection may end before all is written.
+	_ = c.d.Send(c.t.Context(), frames...)
+	select {
+	case <-c.d.Done():
+	case <-time.After(within):
+		c.t.Fatal("the connection stays open")
+	}
+	if got, err := c.d.Receive(c.t.Context()); err == nil {
+		c.t.Fatalf("a stranger is told %q", got)
 	}
 }
 
-// sealed ends a message in a proof by a secret, by none if it is empty.
-func sealed(t *testing.T, key string, message []byte) []byte {
+// forged sends frames to a port as a stranger does, and waits for the connection's end.
+func forged(t *testing.T, pod *pod, port int, frames ...[]byte) {
+	t.Helper()
+	call(t, pod, port).turnedAway(frames...)
+}
+
+// sealed ends a message in a proof by a secret, by none if it is empty, for its place on
+// a connection.
+func sealed(t *testing.T, key string, message []byte, challenge string, before uint64) []byte {
 	t.Helper()
 	if key == "" {
 		return message
@@ -142,7 +173,7 @@ func sealed(t *testing.T, key string, message []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return keys.Sign(open, poolkey.Notification, open)
+	return keys.Sign(open, poolkey.Notification, placeOf(challenge, before, open)...)
 }
 
 func dropped(t *testing.T, pod *pod, port, reason string) int {
@@ -193,18 +224,31 @@ func TestForgedNotificationsChangeNothing(t *testing.T) {
 	}
 	for pod, all := range messages {
 		for _, m := range all {
-			for _, key := range []string{"", "b"} {
-				forged(t, pod, pod.cfg.Ports.Notify, sealed(t, key, m.Append(nil)))
+			for _, wrong := range []func(c *caller) [][]byte{
+				func(*caller) [][]byte { return [][]byte{m.Append(nil)} },
+				func(c *caller) [][]byte { return [][]byte{sealed(t, "b", m.Append(nil), c.d.Challenge(), 0)} },
+				func(c *caller) [][]byte { return [][]byte{sealed(t, "a", m.Append(nil), c.d.Challenge(), 1)} },
+				func(*caller) [][]byte { return [][]byte{sealed(t, "a", m.Append(nil), "", 0)} },
+				func(c *caller) [][]byte {
+					b := sealed(t, "a", m.Append(nil), c.d.Challenge(), 0)
+					b[len(b)-moriio.ProofBytes-40] ^= 1
+					return [][]byte{b}
+				},
+				func(c *caller) [][]byte {
+					b := sealed(t, "a", m.Append(nil), c.d.Challenge(), 0)
+					return [][]byte{b, b}
+				},
+				func(c *caller) [][]byte {
+					b := sealed(t, "a", m.Append(nil), c.d.Challenge(), 0)
+					return [][]byte{b[:len(b)-1]}
+				},
+			} {
+				c := call(t, pod, pod.cfg.Ports.Notify)
+				c.turnedAway(wrong(c)...)
 			}
-			good := sealed(t, "a", m.Append(nil))
-			good[len(good)-moriio.ProofBytes-40] ^= 1
-			forged(t, pod, pod.cfg.Ports.Notify, good)
-			good[len(good)-moriio.ProofBytes-40] ^= 1
-			forged(t, pod, pod.cfg.Ports.Notify, good, good)
-			forged(t, pod, pod.cfg.Ports.Notify, good[:len(good)-1])
 		}
-		if n := dropped(t, pod, portNotify, reasonUnproven); n != 5*len(all) {
-			t.Errorf("%s counts %d messages without a proof, not %d", pod.cfg.Role, n, 5*len(all))
+		if n := dropped(t, pod, portNotify, reasonUnproven); n != 7*len(all) {
+			t.Errorf("%s counts %d messages without a proof, not %d", pod.cfg.Role, n, 7*len(all))
 		}
 	}
 	if v := p.prefill.pod.transfer(r.id); v.State != session.Waiting || len(v.Flows) != 0 {
@@ -243,15 +287,8 @@ func TestReplaysOfOlderEpochsChangeNothing(t *testing.T) {
 	moving(p.decode.pod)
 	replay := func(pod *pod, m interface{ Append([]byte) []byte }) {
 		t.Helper()
-		d, err := zmtp.Dial(t.Context(), endpoint(pod.ip, pod.cfg.Ports.Notify), zmtp.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = d.Close() }()
 		before := dropped(t, pod, portNotify, session.OtherEpoch)
-		if err := d.Send(t.Context(), sealed(t, "a", m.Append(nil))); err != nil {
-			t.Fatal(err)
-		}
+		call(t, pod, pod.cfg.Ports.Notify).say("a", m)
 		eventually(t, func() error {
 			if n := dropped(t, pod, portNotify, session.OtherEpoch); n != before+1 {
 				return fmt.Errorf("%s counts %d messages of other epochs, not %d", pod.cfg.Role, n, before+1)
@@ -283,23 +320,37 @@ func TestStrangersGetNoMetadata(t *testing.T) {
 	if !l.keys.again() {
 		t.Fatal("the stranger has no secret of its own")
 	}
-	other, _, err := l.request()
-	if err != nil {
-		t.Fatal(err)
-	}
 	get := []byte(moriio.GetMetadata)
-	all := [][][]byte{
-		{get},
-		{get, nil},
-		{get, []byte("let me in")},
-		other,
-		{other[1]},
-		{[]byte("get_all_msg"), other[1]},
-		{[]byte("GET / HTTP/1.1")},
-		{get, sealed(t, "a", (&moriio.Hello{}).Append(nil))}, // a proof, for another purpose
+	with := func(frames ...[]byte) func(*caller) [][]byte { return func(*caller) [][]byte { return frames } }
+	request := func(l *loop, challenge string) [][]byte {
+		frames, _, err := l.request(challenge)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return frames
+	}
+	member := &loop{keys: &keyring{dir: keyDir(t, "a", ""), log: slog.New(slog.DiscardHandler)}}
+	member.keys.again()
+	all := []func(c *caller) [][]byte{
+		with(get),
+		with(get, nil),
+		with(get, []byte("let me in")),
+		with([]byte("GET / HTTP/1.1")),
+		func(c *caller) [][]byte { return request(l, c.d.Challenge()) },
+		func(c *caller) [][]byte { return request(member, c.d.Challenge())[1:] },
+		func(c *caller) [][]byte { return [][]byte{[]byte("get_all_msg"), request(member, c.d.Challenge())[1]} },
+		// A request that was heard on another connection.
+		func(*caller) [][]byte {
+			return request(member, call(t, p.decode.pod, p.decode.pod.cfg.Ports.Handshake).d.Challenge())
+		},
+		// A proof, for another purpose.
+		func(c *caller) [][]byte {
+			return [][]byte{get, sealed(t, "a", (&moriio.Hello{}).Append(nil), c.d.Challenge(), 0)}
+		},
 	}
 	for _, frames := range all {
-		forged(t, p.decode.pod, p.decode.pod.cfg.Ports.Handshake, frames...)
+		c := call(t, p.decode.pod, p.decode.pod.cfg.Ports.Handshake)
+		c.turnedAway(frames(c)...)
 	}
 	if n := dropped(t, p.decode.pod, portHandshake, reasonUnproven) + dropped(t, p.decode.pod, portHandshake, "unknown-request"); n != len(all) {
 		t.Errorf("%d requests are counted, not %d", n, len(all))

@@ -65,17 +65,17 @@ func (l *loop) challenged(p *zmtp.Peer, frames [][]byte) (nonce []byte, ok bool)
 		return nil, false
 	}
 	signed, proof, ok := moriio.CutAuth(frames[1])
-	if !ok || !l.keys.valid(proof, poolkey.HandshakeRequest, frames[0], signed) {
+	if !ok || !l.keys.valid(proof, poolkey.HandshakeRequest, []byte(p.Challenge()), frames[0], signed) {
 		l.stranger(p, portHandshake)
 		return nil, false
 	}
-	p.Prove()
 	c, err := moriio.ParseChallenge(frames[1])
 	if err != nil {
 		l.metrics.drop(portHandshake, reasonOf(err))
 		p.Close()
 		return nil, false
 	}
+	p.Prove(memberName(c.Epoch))
 	return c.Nonce, true
 }
 
@@ -138,12 +138,12 @@ func (l *loop) shaken(ctx context.Context, at session.Peer, m *moriio.Metadata, 
 
 // fetchMetadata asks the handshake port of a peer.
 func (l *loop) fetchMetadata(ctx context.Context, at session.Peer) (*moriio.Metadata, error) {
-	d, err := zmtp.Dial(ctx, endpoint(at.Host, at.Handshake), zmtp.Options{MaxFrame: moriio.MaxMessage, Inbox: 1})
+	d, err := l.dialControl(ctx, endpoint(at.Host, at.Handshake), moriio.MaxMessage)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close() //nolint:errcheck // always nil
-	request, nonce, err := l.request()
+	request, nonce, err := l.request(d.Challenge())
 	if err != nil {
 		return nil, err
 	}
@@ -176,9 +176,9 @@ func (l *loop) fetchMetadata(ctx context.Context, at session.Peer) (*moriio.Meta
 	return m, nil
 }
 
-// request makes the frames of a handshake's request, and the nonce that its answer
-// has to prove itself by.
-func (l *loop) request() (frames [][]byte, nonce []byte, err error) {
+// request makes the frames of a handshake's request on a connection with this challenge,
+// and the nonce that its answer has to prove itself by.
+func (l *loop) request(challenge string) (frames [][]byte, nonce []byte, err error) {
 	frames = [][]byte{[]byte(moriio.GetMetadata)}
 	keys := l.keys.current()
 	if !keys.Set() {
@@ -191,7 +191,7 @@ func (l *loop) request() (frames [][]byte, nonce []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return append(frames, keys.Sign(open, poolkey.HandshakeRequest, frames[0], open)), nonce, nil
+	return append(frames, keys.Sign(open, poolkey.HandshakeRequest, []byte(challenge), frames[0], open)), nonce, nil
 }
 
 func receivePayload(ctx context.Context, d *zmtp.Dealer) ([]byte, error) {

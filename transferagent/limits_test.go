@@ -65,7 +65,7 @@ func TestLimitsPageNamesTheReasons(t *testing.T) {
 	for _, reason := range []string{
 		zmtp.Cut, zmtp.NotZMTP, zmtp.OldVersion, zmtp.Mechanism, zmtp.SocketType, zmtp.BadHandshake, zmtp.PeerError, zmtp.BadFrame,
 		zmtp.BadCommand, zmtp.FrameTooLong, zmtp.TooManyFrames, zmtp.MessageTooLong, zmtp.BuffersFull, zmtp.HandshakeTimeout, zmtp.Idle,
-		zmtp.SlowSender, zmtp.SlowReader, zmtp.TooMany, zmtp.TooManyFromHost, zmtp.Unproven, zmtp.MadeRoom, zmtp.AcceptFailed,
+		zmtp.SlowSender, zmtp.SlowReader, zmtp.TooMany, zmtp.TooManyFromHost, zmtp.TooManyOfMember, zmtp.Unproven, zmtp.MadeRoom, zmtp.AcceptFailed,
 		moriio.Truncated, moriio.TooLong, moriio.BadField, moriio.UnknownType, moriio.Malformed,
 		ruleHello, ruleDuplicate, ruleFaults, ruleMemory, ruleRegions, ruleOrder, ruleMessage, ruleDraining, reasonUnproven, reasonSlow,
 	} {

@@ -2,8 +2,10 @@ package transferagent
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
@@ -39,6 +41,9 @@ const (
 	// host's network there may be several pods of one address.
 	hostConns     = 16
 	poolHostConns = 256
+	// memberConns are those of one agent in a pool with a secret: more than it has is a
+	// fault of its, and the ones that are older than that are dead.
+	memberConns = 4
 	// handshakeIdle ends a connection to the handshake port that asks nothing: who
 	// dials it asks at once and leaves with the answer. The notify port has no such
 	// limit: peers keep their one connection to it however long there is nothing to
@@ -58,6 +63,11 @@ const (
 // reasonUnproven counts what came without the pool's proof.
 const reasonUnproven = "no-proof"
 
+// challengeProperty is the property of READY by which the control ports of a pool with a
+// secret give each connection a random text. What comes by it is proved for that text, so
+// that nothing which was heard on another connection is good on this one.
+const challengeProperty = "X-PDPool-Challenge"
+
 // takeNotify serves one message of the notify port. In a pool with a secret what
 // comes without its proof is not even read, and ends the connection; what is
 // malformed otherwise is counted and dropped.
@@ -75,7 +85,8 @@ func (l *loop) takeNotify(p *zmtp.Peer, frames [][]byte) {
 		l.metrics.drop(portNotify, reasonOf(err))
 		return
 	}
-	if _, hello := m.(*moriio.Hello); hello {
+	if hello, ok := m.(*moriio.Hello); ok {
+		p.Prove(memberName(hello.Epoch))
 		return
 	}
 	l.through(func(ctx context.Context) {
@@ -86,17 +97,24 @@ func (l *loop) takeNotify(p *zmtp.Peer, frames [][]byte) {
 	})
 }
 
-// proved checks the proof of a notification.
+// memberName is what the connections of an agent's incarnation are counted by.
+func memberName(epoch uint64) string { return strconv.FormatUint(epoch, 16) }
+
+// proved checks the proof of a notification: for this connection, and this place on it.
 func (l *loop) proved(p *zmtp.Peer, frames [][]byte) bool {
 	if len(frames) == 1 {
 		signed, proof, ok := moriio.CutAuth(frames[0])
-		if ok && l.keys.valid(proof, poolkey.Notification, signed) {
-			p.Prove()
+		if ok && l.keys.valid(proof, poolkey.Notification, placeOf(p.Challenge(), p.Before(), signed)...) {
 			return true
 		}
 	}
 	l.stranger(p, portNotify)
 	return false
+}
+
+// placeOf is what a notification's proof is over.
+func placeOf(challenge string, before uint64, signed []byte) [][]byte {
+	return [][]byte{[]byte(challenge), binary.BigEndian.AppendUint64(nil, before), signed}
 }
 
 // stranger ends a connection that has not proved to be an agent of the pool.
@@ -106,17 +124,12 @@ func (l *loop) stranger(p *zmtp.Peer, port string) {
 	p.Close()
 }
 
-// prove adds the pool's proof to a notification, when there is a secret.
-func (l *loop) prove(note []byte) ([]byte, error) {
-	keys := l.keys.current()
-	if !keys.Set() {
-		return note, nil
+// open makes room for the pool's proof in a notification, when there is a secret.
+func (l *loop) open(message []byte) ([]byte, error) {
+	if !l.keys.current().Set() {
+		return message, nil
 	}
-	open, err := moriio.OpenAuth(note)
-	if err != nil {
-		return nil, err
-	}
-	return keys.Sign(open, poolkey.Notification, open), nil
+	return moriio.OpenAuth(message)
 }
 
 // controlOptions are the limits of a control port.
@@ -140,7 +153,7 @@ func controlOptions(m *metrics, port string, keys *keyring) zmtp.Options {
 		o.Trial = &zmtp.Trial{Message: maxPing, Within: pingWithin}
 	}
 	if keys.current().Set() {
-		o.MaxPerHost = poolHostConns
+		o.MaxPerHost, o.MaxPerMember, o.Challenge = poolHostConns, memberConns, challengeProperty
 		o.Trial = &zmtp.Trial{Message: trialMessage, Within: trialWithin}
 	}
 	return o

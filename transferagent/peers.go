@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/pdpool/pdpool/moriio"
+	"github.com/pdpool/pdpool/transferagent/poolkey"
 	"github.com/pdpool/pdpool/transferagent/session"
 	"github.com/pdpool/pdpool/zmtp"
 )
@@ -27,8 +29,8 @@ type peer struct {
 	again   atomic.Bool // nothing was sent yet, and its notes were another connection's before
 }
 
-// note is an encoded notification. Since is when the last that it tells of came,
-// for a write_done.
+// note is an encoded notification, with room for its proof in a pool with a secret.
+// Since is when the last that it tells of came, for a write_done.
 type note struct {
 	bytes []byte
 	since time.Time
@@ -127,7 +129,7 @@ func (l *loop) lose(ctx context.Context, p *peer, unsent []note, why error) {
 func (l *loop) send(ctx context.Context, m session.Outgoing) {
 	b, err := appendNotify(m.Message)
 	if err == nil {
-		b, err = l.prove(b)
+		b, err = l.open(b)
 	}
 	if err == nil {
 		err = checkPeer(m.Peer, l.limits.own)
@@ -175,12 +177,12 @@ func (l *loop) notifyPeer(ctx context.Context, p *peer) ([]note, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer d.Close() //nolint:errcheck // always nil
+	defer d.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l.group.Go(func() {
 		select {
-		case <-d.Done():
+		case <-d.dealer.Done():
 			cancel()
 		case <-ctx.Done():
 		}
@@ -188,10 +190,10 @@ func (l *loop) notifyPeer(ctx context.Context, p *peer) ([]note, error) {
 	for {
 		n, ok := p.notes.take(ctx)
 		if !ok {
-			return nil, fmt.Errorf("connection to the notify port: %w", cmp.Or(d.Err(), errClosed))
+			return nil, fmt.Errorf("connection to the notify port: %w", cmp.Or(d.dealer.Err(), errClosed))
 		}
 		sendCtx, stop := context.WithTimeout(ctx, l.limits.send)
-		err := d.Send(sendCtx, n.bytes)
+		err := d.send(sendCtx, n.bytes)
 		stop()
 		if err != nil {
 			return []note{n}, err
@@ -204,27 +206,63 @@ func (l *loop) notifyPeer(ctx context.Context, p *peer) ([]note, error) {
 // maxAnswer bounds the messages of a notify port, which has nothing to say.
 const maxAnswer = 1 << 10
 
+// line is a connection to a peer's notify port.
+type line struct {
+	dealer *zmtp.Dealer
+	keys   *keyring
+	said   uint64 // messages
+}
+
+// send sends an open notification, proved for its place on this line where the pool has
+// a secret. After an error the line is of no use.
+func (n *line) send(ctx context.Context, open []byte) error {
+	if keys := n.keys.current(); keys.Set() {
+		open = keys.Sign(slices.Clip(open), poolkey.Notification, placeOf(n.dealer.Challenge(), n.said, open)...)
+	}
+	n.said++
+	return n.dealer.Send(ctx, open)
+}
+
+func (n *line) close() { _ = n.dealer.Close() } // always nil
+
 // dialNotify connects to a peer's notify port and says who connects, where the pool
 // has a secret.
-func (l *loop) dialNotify(ctx context.Context, at session.Peer) (*zmtp.Dealer, error) {
+func (l *loop) dialNotify(ctx context.Context, at session.Peer) (*line, error) {
 	ctx, stop := context.WithTimeout(ctx, l.limits.dial)
 	defer stop()
-	var d *zmtp.Dealer
+	n := &line{keys: l.keys}
 	err := l.persist(ctx, func() (err error) {
-		d, err = zmtp.Dial(ctx, endpoint(at.Host, at.Notify), zmtp.Options{MaxFrame: maxAnswer, Inbox: 1})
+		n.dealer, err = l.dialControl(ctx, endpoint(at.Host, at.Notify), maxAnswer)
 		return err
 	})
-	if err != nil || !l.keys.current().Set() {
-		return d, err
+	if err != nil {
+		return nil, err
 	}
-	hello, err := l.prove((&moriio.Hello{Epoch: l.self.Epoch}).Append(nil))
+	if !l.keys.current().Set() {
+		return n, nil
+	}
+	hello, err := l.open((&moriio.Hello{Epoch: l.self.Epoch}).Append(nil))
 	if err == nil {
-		err = d.Send(ctx, hello)
+		err = n.send(ctx, hello)
 	}
 	if err != nil {
-		return nil, errors.Join(err, d.Close())
+		n.close()
+		return nil, err
 	}
-	return d, nil
+	return n, nil
+}
+
+// errNoChallenge says that there is nothing to prove the pool's secret by.
+var errNoChallenge = errors.New("it gives its connections no challenge, as an agent with its pool's secret does")
+
+// dialControl connects to a control port of a peer, which sends messages of maxFrame
+// bytes at most.
+func (l *loop) dialControl(ctx context.Context, address string, maxFrame int) (*zmtp.Dealer, error) {
+	d, err := zmtp.Dial(ctx, address, zmtp.Options{MaxFrame: maxFrame, Inbox: 1, Challenge: challengeProperty})
+	if err == nil && l.keys.current().Set() && d.Challenge() == "" {
+		return nil, errors.Join(errNoChallenge, d.Close())
+	}
+	return d, err
 }
 
 // In a pool with a secret a crowd of strangers may take the place of a connection

@@ -99,7 +99,7 @@ func (r *registrar) takePing(p *zmtp.Peer, frames [][]byte) {
 		return
 	}
 	if r.take(frames[0]) {
-		p.Prove()
+		p.Prove("")
 	}
 }
 

@@ -137,17 +137,14 @@ func TestCrowdsTakeLittleMemory(t *testing.T) {
 func TestManyMalformedMessages(t *testing.T) {
 	p := startKeyed(t, agentconfig.TCP, keyDir(t, "a", ""), keyDir(t, "a", ""))
 	p.serves(t, "tx-before", 1)
-	mad, err := zmtp.Dial(t.Context(), endpoint(p.decode.pod.ip, p.decode.pod.cfg.Ports.Notify), zmtp.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = mad.Close() }()
-	wrong := sealed(t, "a", (&moriio.WriteDone{Transfer: "tx-none", PDPool: &moriio.Report{Epoch: 1}}).Append(nil))
+	mad := call(t, p.decode.pod, p.decode.pod.cfg.Ports.Notify)
+	mad.say("a", &moriio.Hello{Epoch: 1})
+	wrong := (&moriio.WriteDone{Transfer: "tx-none", PDPool: &moriio.Report{Epoch: 1}}).Append(nil)
 	const messages = 10_000
 	ended := make(chan error, 1)
 	go func() {
-		for range messages {
-			if err := mad.Send(t.Context(), wrong); err != nil {
+		for i := range uint64(messages) {
+			if err := mad.d.Send(t.Context(), sealed(t, "a", bytes.Clone(wrong), mad.d.Challenge(), 1+i)); err != nil {
 				ended <- err
 				return
 			}

@@ -3,6 +3,7 @@ package zmtp
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"net"
@@ -14,15 +15,16 @@ import (
 // conn is one connection, of a Router or of a Dealer. After the handshake it has
 // one goroutine that reads and one that writes; both end when done is closed.
 type conn struct {
-	nc       net.Conn
-	r        *bufio.Reader
-	o        Options
-	identity []byte
-	out      chan outgoing
-	budget   *budget // of the Router; nil without
-	held     int     // bytes taken out of it
-	free     int     // bytes of this message that were not charged
-	trial    *trial  // of a Router's connection until Prove, nil without
+	nc        net.Conn
+	r         *bufio.Reader
+	o         Options
+	identity  []byte // of the peer
+	challenge string // of this connection, see Options.Challenge
+	out       chan outgoing
+	budget    *budget // of the Router; nil without
+	held      int     // bytes taken out of it
+	free      int     // bytes of this message that were not charged
+	trial     *trial  // of a Router's connection until Prove, nil without
 
 	end  sync.Once
 	done chan struct{}
@@ -119,15 +121,24 @@ func (c *conn) greet(own, wanted string, listens bool) error {
 			return unexpected(err)
 		}
 	}
-	identity, err := readReady(c.r, wanted)
+	said, err := readReady(c.r, wanted, c.o.Challenge)
 	if err != nil {
 		return err
 	}
-	c.identity = identity
+	c.identity, c.challenge = said.identity, said.challenge
 	if listens {
-		_, err = c.nc.Write(appendReady(nil, own))
+		_, err = c.nc.Write(c.readyToListen(own))
 	}
 	return unexpected(err)
+}
+
+// readyToListen is the READY of a Router for this connection.
+func (c *conn) readyToListen(own string) []byte {
+	if c.o.Challenge == "" {
+		return appendReady(nil, own)
+	}
+	c.challenge = rand.Text()
+	return appendReady(nil, own, property{c.o.Challenge, c.challenge})
 }
 
 // received gives an error of reading its reason, unless it has one.

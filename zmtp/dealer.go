@@ -124,6 +124,10 @@ func (d *Dealer) Receive(ctx context.Context) ([][]byte, error) {
 	}
 }
 
+// Challenge is the text that the peer gave this connection, see Options.Challenge; empty
+// when it gave none. The peer chooses it, up to some 4 KiB.
+func (d *Dealer) Challenge() string { return d.conn.challenge }
+
 // Done is closed as soon as the connection has ended, by either side. It is late
 // only while messages that nobody receives fill the inbox.
 func (d *Dealer) Done() <-chan struct{} { return d.conn.done }

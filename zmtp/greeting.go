@@ -78,10 +78,16 @@ func readGreeting(r *bufio.Reader) error {
 	return nil
 }
 
+// property is one that READY has besides the socket's type and identity.
+type property struct{ name, value string }
+
 // appendReady appends the READY command of a socket without an identity.
-func appendReady(b []byte, socketType string) []byte {
+func appendReady(b []byte, socketType string, more ...property) []byte {
 	data := appendProperty(nil, "Socket-Type", []byte(socketType))
 	data = appendProperty(data, "Identity", nil)
+	for _, p := range more {
+		data = appendProperty(data, p.name, []byte(p.value))
+	}
 	return appendCommand(b, "READY", data)
 }
 
@@ -92,52 +98,60 @@ func appendProperty(b []byte, name string, value []byte) []byte {
 	return append(b, value...)
 }
 
-// readReady reads the peer's READY and returns its identity, which is usually empty.
-func readReady(r *bufio.Reader, wanted string) (identity []byte, err error) {
+// ready is what a peer's READY says of it.
+type ready struct {
+	identity  []byte // usually empty
+	challenge string // the value of Options.Challenge, empty without
+}
+
+// readReady reads the READY of a peer that has to be a socket of the wanted kind.
+func readReady(r *bufio.Reader, wanted, challenge string) (said ready, err error) {
 	flags, body, err := readFrame(r, maxReady, uncharged)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
-			return nil, errorf(BadHandshake, "no READY: %w", e.err)
+			return said, errorf(BadHandshake, "no READY: %w", e.err)
 		}
-		return nil, unexpected(err)
+		return said, unexpected(err)
 	}
 	if flags&flagCommand == 0 {
-		return nil, errorf(BadHandshake, "message before READY")
+		return said, errorf(BadHandshake, "message before READY")
 	}
 	name, data, err := parseCommand(body)
 	switch {
 	case err != nil:
-		return nil, errorf(BadHandshake, "no READY: %w", err)
+		return said, errorf(BadHandshake, "no READY: %w", err)
 	case name == "ERROR":
-		return nil, errorf(PeerError, "peer refuses the connection: %q", errorText(data))
+		return said, errorf(PeerError, "peer refuses the connection: %q", errorText(data))
 	case name != "READY":
-		return nil, errorf(BadHandshake, "command %q before READY", name)
+		return said, errorf(BadHandshake, "command %q before READY", name)
 	}
-	return parseReady(data, wanted)
+	return parseReady(data, wanted, challenge)
 }
 
-func parseReady(data []byte, wanted string) (identity []byte, err error) {
+func parseReady(data []byte, wanted, challenge string) (said ready, err error) {
 	kind := ""
 	for len(data) > 0 {
 		var name string
 		var value []byte
 		if name, value, data, err = cutProperty(data); err != nil {
-			return nil, err
+			return said, err
 		}
-		switch strings.ToLower(name) {
-		case "socket-type":
+		switch {
+		case strings.EqualFold(name, "Socket-Type"):
 			kind = string(value)
-		case "identity":
-			identity = value
+		case strings.EqualFold(name, "Identity"):
+			said.identity = value
+		case strings.EqualFold(name, challenge):
+			said.challenge = string(value)
 		}
 	}
 	switch {
 	case kind != wanted:
-		return nil, errorf(SocketType, "peer is a %.16q socket, %s belongs here", kind, wanted)
-	case len(identity) > maxIdentity:
-		return nil, errorf(BadHandshake, "identity of %d bytes, the limit is %d", len(identity), maxIdentity)
+		return said, errorf(SocketType, "peer is a %.16q socket, %s belongs here", kind, wanted)
+	case len(said.identity) > maxIdentity:
+		return said, errorf(BadHandshake, "identity of %d bytes, the limit is %d", len(said.identity), maxIdentity)
 	}
-	return identity, nil
+	return said, nil
 }
 
 func cutProperty(b []byte) (name string, value, rest []byte, err error) {

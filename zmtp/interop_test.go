@@ -90,6 +90,23 @@ func TestLibzmqDealerTalksToRouter(t *testing.T) {
 	}
 }
 
+// libzmq passes over the property of a challenge, and hands it to who asks for it.
+func TestLibzmqDealerReadsOverTheChallenge(t *testing.T) {
+	r := serve(t, "127.0.0.1:0", zmtp.Options{MaxFrame: 1 << 20, Queue: 10000, Challenge: challenge}, func(p *zmtp.Peer, frames [][]byte) {
+		if string(frames[0]) == "challenge" {
+			_ = p.Send([]byte(p.Challenge()))
+			return
+		}
+		answer(p, frames)
+	})
+	for _, mode := range []string{"echo", "heartbeat", "challenge"} {
+		t.Run(mode, func(t *testing.T) {
+			out, stop := python(t, "dealer.py", mode, endpoint(r))
+			wantOK(t, out, stop)
+		})
+	}
+}
+
 func TestLibzmqDealerReconnects(t *testing.T) {
 	first := make(chan struct{}, 1)
 	r := serve(t, "127.0.0.1:0", zmtp.Options{}, func(_ *zmtp.Peer, frames [][]byte) {

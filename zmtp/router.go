@@ -21,6 +21,7 @@ type Peer struct {
 	conn   *conn
 	addr   netip.AddrPort
 	router *Router
+	before uint64
 }
 
 // Addr is where the peer connects from.
@@ -28,6 +29,13 @@ func (p *Peer) Addr() netip.AddrPort { return p.addr }
 
 // Identity is what the peer calls itself, usually nothing. It proves nothing.
 func (p *Peer) Identity() []byte { return p.conn.identity }
+
+// Challenge is the random text that this connection was given, see Options.Challenge.
+func (p *Peer) Challenge() string { return p.conn.challenge }
+
+// Before is how many messages of this connection came before the one that the Handler
+// has. Only the Handler may call it.
+func (p *Peer) Before() uint64 { return p.before }
 
 // Send queues a message to the peer and returns at once. The frames must not
 // change any more. ErrFull says that the peer does not read what was sent before.
@@ -59,8 +67,9 @@ type Router struct {
 	mu      sync.Mutex
 	closed  bool
 	open    map[*conn]netip.Addr
-	proved  int                // open connections but those on trial
-	hosts   map[netip.Addr]int // of them, by host
+	proved  map[*conn]member   // open connections but those on trial and those that make room
+	hosts   map[netip.Addr]int // of proved, by host
+	members map[member][]*conn // of proved, those of a named member, the oldest first
 	trials  list.List          // of *conn on trial, the oldest first
 	onTrial map[netip.Addr]int // of them, by host
 
@@ -82,7 +91,9 @@ func routerOn(l net.Listener, o Options) *Router {
 	r := &Router{
 		listener: l,
 		open:     map[*conn]netip.Addr{},
+		proved:   map[*conn]member{},
 		hosts:    map[netip.Addr]int{},
+		members:  map[member][]*conn{},
 		onTrial:  map[netip.Addr]int{},
 	}
 	r.o = o.withDefaults()
@@ -183,8 +194,7 @@ func (r *Router) register(c *conn, host netip.Addr) (out []*conn, err error) {
 		return nil, err
 	}
 	r.open[c] = host
-	r.proved++
-	r.hosts[host]++
+	r.settle(c, member{host: host})
 	return nil, nil
 }
 
@@ -197,10 +207,7 @@ func (r *Router) forget(c *conn) {
 		r.unseat(c, host)
 		return
 	}
-	r.proved--
-	if r.hosts[host]--; r.hosts[host] == 0 {
-		delete(r.hosts, host)
-	}
+	r.leave(c)
 }
 
 // talk serves one connection to its end.
@@ -221,6 +228,7 @@ func (r *Router) talk(ctx context.Context, p *Peer, handle Handler) {
 		}
 		r.stats.messages.Add(1)
 		handle(p, frames)
+		p.before++
 		c.handled()
 	}
 }

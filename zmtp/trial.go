@@ -3,6 +3,7 @@ package zmtp
 import (
 	"container/list"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -94,40 +95,89 @@ func (r *Router) unseat(c *conn, host netip.Addr) {
 	}
 }
 
+// member is who connections are proved to be of: what they call themselves, unless that
+// is nothing, at one address. So nobody elsewhere takes the places of a name.
+type member struct {
+	host netip.Addr
+	name string
+}
+
 // Prove ends the trial of a connection, see Options.Trial: from here on it is held to
-// the limits of a proved peer. Only the Handler may call it, while it has a message of
-// this peer. When no place is left the connection ends.
-func (p *Peer) Prove() {
+// the limits of a proved peer. Name, when not empty, is the member that it is proved to
+// be of; beyond Options.MaxPerMember the oldest connection of the same one ends. Only
+// the Handler may call it, while it has a message of this peer. When no place is left
+// the connection ends.
+func (p *Peer) Prove(name string) {
 	if p.conn.trial == nil {
 		return
 	}
-	if err := p.router.promote(p.conn); err != nil {
+	old, err := p.router.promote(p.conn, name)
+	if old != nil {
+		old.close(errorf(TooManyOfMember, "newer connections of %.64q are open", name))
+	}
+	if err != nil {
 		p.conn.close(err)
 	}
 }
 
-func (r *Router) promote(c *conn) error {
+// promote gives a connection on trial the place of a proved one. The one that made room
+// for it is returned, to be closed.
+func (r *Router) promote(c *conn, name string) (old *conn, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c.trial.place == nil {
-		return errorf(MadeRoom, "its place was given away")
+		return nil, errorf(MadeRoom, "its place was given away")
 	}
-	host := r.open[c]
-	if err := r.full(host); err != nil {
-		return err
+	m := member{r.open[c], name}
+	if same := r.members[m]; r.o.MaxPerMember > 0 && len(same) >= r.o.MaxPerMember {
+		old = same[0]
+		r.leave(old)
 	}
-	r.unseat(c, host)
-	r.proved++
-	r.hosts[host]++
+	if err := r.full(m.host); err != nil {
+		return old, err
+	}
+	r.unseat(c, m.host)
+	r.settle(c, m)
 	c.trial = nil
-	return nil
+	return old, nil
+}
+
+// settle gives a connection a place of the proved ones. The caller holds the Router's mutex.
+func (r *Router) settle(c *conn, m member) {
+	r.proved[c] = m
+	r.hosts[m.host]++
+	if m.name != "" {
+		r.members[m] = append(r.members[m], c)
+	}
+}
+
+// leave takes the place of a proved connection away, if it has one. The caller holds the
+// Router's mutex.
+func (r *Router) leave(c *conn) {
+	m, ok := r.proved[c]
+	if !ok {
+		return
+	}
+	delete(r.proved, c)
+	if r.hosts[m.host]--; r.hosts[m.host] == 0 {
+		delete(r.hosts, m.host)
+	}
+	if m.name == "" {
+		return
+	}
+	same := slices.DeleteFunc(r.members[m], func(o *conn) bool { return o == c })
+	if len(same) == 0 {
+		delete(r.members, m)
+		return
+	}
+	r.members[m] = same
 }
 
 // full says that a proved peer of host has no place. The caller holds the Router's mutex.
 func (r *Router) full(host netip.Addr) error {
 	switch {
-	case r.proved >= r.o.MaxConnections:
-		return errorf(TooMany, "%d connections are open", r.proved)
+	case len(r.proved) >= r.o.MaxConnections:
+		return errorf(TooMany, "%d connections are open", len(r.proved))
 	case r.hosts[host] >= r.o.MaxPerHost:
 		return errorf(TooManyFromHost, "%d connections from %s are open", r.hosts[host], host)
 	}

@@ -39,6 +39,7 @@ const (
 	SlowReader       = "slow-reader"          // the peer does not read what is sent to it
 	TooMany          = "too-many-connections" // over Options.MaxConnections
 	TooManyFromHost  = "too-many-from-host"   // over Options.MaxPerHost
+	TooManyOfMember  = "too-many-of-member"   // over Options.MaxPerMember, and the oldest of them
 	Unproven         = "unproven"             // not proved within Trial.Within
 	MadeRoom         = "made-room"            // on trial, and a newer connection needed the place
 	AcceptFailed     = "accept-failed"        // the system gave no connection, usually for want of descriptors
@@ -77,6 +78,7 @@ type Options struct {
 
 	MaxConnections int // of a Router, those in the handshake included unless there is a Trial; 1024
 	MaxPerHost     int // of them from one IP address; 256
+	MaxPerMember   int // of them proved as one member at one IP address, see Peer.Prove; no limit
 	MaxReceiving   int // bytes of the messages of all connections of a Router until they are handled; no limit
 
 	Handshake time.Duration // from the connection to READY; 10 s
@@ -86,6 +88,12 @@ type Options struct {
 
 	// Trial, when set, puts each connection of a Router on trial until Peer.Prove.
 	Trial *Trial
+
+	// Challenge, when set, names the property of READY by which a Router gives each
+	// connection a random text of its own, and a Dealer takes it: what the peer proves
+	// itself by is then good on this connection alone. ZMTP leaves names that begin with
+	// X- to applications, and sockets that don't know one pass over it.
+	Challenge string
 
 	Queue int // messages that wait to be written to one peer; 64
 	Inbox int // of a Dealer: messages that wait for Receive before the peer has to; 8

@@ -48,6 +48,14 @@ def echo(address):
         s.close()
 
 
+def challenge(address):
+    """The listener's READY has a property of its own, which messages of the connection carry."""
+    s = connect(address)
+    s.send(b"challenge")
+    frame = s.recv(copy=False)
+    expect(frame.bytes.decode(), frame.get("X-Test-Challenge"))
+
+
 def heartbeat(address):
     """PINGs must be answered: libzmq would else reconnect."""
     s = connect(address, HEARTBEAT_IVL=20, HEARTBEAT_TIMEOUT=200, HEARTBEAT_TTL=5000)
@@ -91,5 +99,5 @@ def greedy(address):
         sys.exit("still connected")
 
 
-{f.__name__: f for f in (echo, heartbeat, reconnect, silent, greedy)}[sys.argv[1]](sys.argv[2])
+{f.__name__: f for f in (echo, challenge, heartbeat, reconnect, silent, greedy)}[sys.argv[1]](sys.argv[2])
 print("ok", flush=True)
