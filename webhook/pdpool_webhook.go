@@ -5,6 +5,7 @@ package webhook
 import (
 	"context"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -20,7 +21,16 @@ var _ admission.Validator[*v1alpha1.PDPool] = Validator{}
 
 // SetupWithManager serves the validator under the path that the chart names.
 func (v Validator) SetupWithManager(mgr ctrl.Manager) error {
-	return ctrl.NewWebhookManagedBy(mgr, &v1alpha1.PDPool{}).WithValidator(v).Complete()
+	return ctrl.NewWebhookManagedBy(mgr, &v1alpha1.PDPool{}).WithValidator(v).WithLogConstructor(logger).Complete()
+}
+
+// logger names the pool and no more: it is made for each question, before anything
+// is logged, and the default one encodes all that a question says about its sender.
+func logger(base logr.Logger, req *admission.Request) logr.Logger {
+	if req == nil {
+		return base
+	}
+	return base.WithValues("namespace", req.Namespace, "name", req.Name)
 }
 
 // ValidateCreate decides on a new pool.
