@@ -47,15 +47,6 @@ func (f commandFlags) validate() error {
 	return nil
 }
 
-// commandRule is broken by command lines that can't be one pool.
-func commandRule() kvlayout.RuleInfo {
-	return kvlayout.RuleInfo{
-		ID: "command-lines", Scope: kvlayout.PairScope, Severity: kvlayout.Refuse,
-		Description: "the two command lines start the two sides of one pool",
-		Reason:      "both sides of a pair run the same engine, model and connector",
-	}
-}
-
 // startedSide is one of two command lines.
 type startedSide struct {
 	role   kvlayout.Role
@@ -68,7 +59,7 @@ type startedSide struct {
 type commandPair struct {
 	prefill, decode startedSide
 	pair            kvlayout.Pair
-	apart           []string // why they can't be one pool
+	apart           []kvlayout.Problem // why they can't be one pool
 	notes           []Note
 }
 
@@ -115,7 +106,6 @@ func (o Options) readPair(f commandFlags) (commandPair, error) {
 		prefill.Backend = d.Backend
 	}
 	out.pair, out.apart = engine.PairOf(prefill, out.decode.Instance)
-	complete(&out.pair, prefill, out.decode.Instance)
 	if f.version != "" {
 		out.pair.Prefill.Version, out.pair.Decode.Version = f.version, f.version
 	}
@@ -198,17 +188,7 @@ func (c commandPair) verdict() Verdict {
 		Name: cmp.Or(c.decode.Served, c.prefill.Served, "(no model)"), Place: c.prefill.place(""),
 		Layout: pairLayout(c.pair.Prefill.Layout, c.pair.Decode.Layout), Notes: c.notes,
 	}
-	for _, sentence := range c.apart {
-		message, reason, ok := strings.Cut(sentence, ": ")
-		if !ok {
-			reason = commandRule().Reason
-		}
-		v.Problems = append(v.Problems, Problem{Problem: kvlayout.Problem{
-			Rule: commandRule().ID, Severity: kvlayout.Refuse, Field: "command lines", Message: message, Reason: reason,
-			Fix: "let both command lines say the same, or check the two that belong together",
-		}, Place: c.decode.place("")})
-	}
-	for _, p := range kvlayout.Compatible(c.pair) {
+	for _, p := range slices.Concat(c.apart, kvlayout.Compatible(c.pair)) {
 		v.Problems = append(v.Problems, Problem{Problem: p, Place: c.place(p.Field), Flag: c.flag(p.Field)})
 	}
 	v.conclude()

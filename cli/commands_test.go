@@ -57,7 +57,7 @@ func TestRefusedPairs(t *testing.T) {
 		},
 		{rule: "tp-write", at: "--kv-transfer-config", prefill: qwen + "-tp 4", decode: qwen + "-tp 8", flags: []string{"--engine-version", "0.32.0"}},
 		{rule: "pp-moriio", at: "-pp 2", prefill: qwen + "-tp 4 -pp 2", decode: qwen + "-tp 4", flags: []string{"--engine-version", "0.33.0"}},
-		{rule: "command-lines", at: "vllm", prefill: qwen + "-tp 4", decode: "Qwen/Qwen3-14B --block-size 16 -tp 4"},
+		{rule: "model-same", at: "vllm", prefill: qwen + "-tp 4", decode: "Qwen/Qwen3-14B --block-size 16 -tp 4"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			prefill, decode := vllm("kv_producer", c.prefill), vllm("kv_consumer", c.decode)

@@ -111,7 +111,7 @@ func (m *importer) manifest() (string, error) {
 		m.remark("%s: %s", n.Place, n.Text)
 	}
 	for _, a := range m.pair.apart {
-		m.remark("not one pool: %s", a)
+		m.remark("not one pool (%s): %s", a.Rule, a.Message)
 	}
 	prefill, decode := m.arguments(p), m.arguments(d)
 	args := sharedPrefix(prefill.args, decode.args)

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/pdpool/pdpool/cli/manifest"
-	"github.com/pdpool/pdpool/engine"
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/pdpool"
 )
@@ -37,7 +36,7 @@ type memoryFlags struct {
 
 func (o Options) setup(pool manifest.Pool, f memoryFlags) (setup, error) {
 	s := setup{pool: pool, resolved: pdpool.Resolve(pool.PDPool, pdpool.Defaults{})}
-	s.model, s.known = modelOf(&s.resolved, pool)
+	s.model, s.known = modelOf(&s.resolved)
 	s.prefill = cachingOf(&s.resolved, &s.resolved.Prefill)
 	s.decode = cachingOf(&s.resolved, &s.resolved.Decode)
 	bytes, err := f.bytes()
@@ -66,38 +65,19 @@ func (f memoryFlags) bytes() (int64, error) {
 
 // modelOf is the model that a pool serves: the geometry of its spec, else that of the
 // catalog.
-func modelOf(r *pdpool.Resolved, pool manifest.Pool) (kvlayout.Model, bool) {
-	if pool.Spec.Model.Geometry.Kind == "" {
-		if m, ok := kvlayout.LookupModel(r.Model); ok {
-			return m, true
-		}
-	}
-	if !r.HasGeometry {
+func modelOf(r *pdpool.Resolved) (kvlayout.Model, bool) {
+	switch {
+	case r.KnownModel != nil:
+		return *r.KnownModel, true
+	case !r.HasGeometry:
 		return kvlayout.Model{}, false
 	}
-	return modelOfGeometry(r.Geometry), true
-}
-
-// modelOfGeometry is a model of equal attention layers.
-func modelOfGeometry(g kvlayout.Geometry) kvlayout.Model {
-	a := kvlayout.Attention{Kind: g.Kind, KVHeads: g.KVHeads, Key: g.HeadValues}
-	if g.Kind != kvlayout.MLA {
-		a.Value = g.HeadValues
-	}
-	m := kvlayout.Model{
-		Name: g.Model, AttentionHeads: g.AttentionHeads,
-		Groups: []kvlayout.LayerGroup{{Kind: kvlayout.FullAttention, Layers: g.Layers, Attention: a}},
-	}
-	if g.MoE {
-		m.Experts = 1
-	}
-	return m
+	return kvlayout.ModelOf(r.Geometry), true
 }
 
 // cachingOf reads what the user's own arguments say of the cache beside the spec.
 func cachingOf(r *pdpool.Resolved, s *pdpool.Side) caching {
-	in, _ := engine.Launch{Engine: r.Engine, Args: s.Args}.Read()
-	in.Engine, in.Layout, in.BlockSize, in.KVType, in.MaxLength = r.Engine, s.Layout, s.BlockSize, s.KVType, s.MaxLength
+	in := r.Instance(s.Role)
 	c := caching{side: s, cache: in.Cache(), memory: r.KVMemory}
 	if c.memory == 0 {
 		c.blocks = int64(in.KVBlocks)

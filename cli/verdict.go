@@ -6,6 +6,7 @@ import (
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/cli/manifest"
+	"github.com/pdpool/pdpool/engine"
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/pdpool"
 )
@@ -60,7 +61,7 @@ func schemaRule() kvlayout.RuleInfo {
 
 // catalog is all rules that a verdict may name.
 func catalog() []kvlayout.RuleInfo {
-	return append(pdpool.Rules(), schemaRule(), commandRule())
+	return slices.Concat(pdpool.Rules(), []kvlayout.RuleInfo{schemaRule()}, engine.PairRules())
 }
 
 // judge is the verdict on a pool of a file.

@@ -4,8 +4,8 @@
 // engine by hand (ParseCommands, Launch.Read).
 //
 // It is pure. Facts about flags, defaults and environment are those of vLLM 0.33.0
-// and SGLang 0.5.23, and hack/interop-vllm.sh holds them against both; Facts has
-// what differs by release. PDPool's Simulator takes vLLM's flags, and adds some
+// and SGLang 0.5.23, and hack/interop-vllm.sh holds them against both; kvlayout.Facts
+// has what differs by release. PDPool's Simulator takes vLLM's flags, and adds some
 // that begin with "--sim-".
 package engine
 

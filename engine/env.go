@@ -81,13 +81,20 @@ func CheckEnv(kind kvlayout.Engine, version string, env []EnvVar) []EnvProblem {
 			if f.name != e.Name || f.kind != "" && f.kind != kind || f.bad != nil && !f.bad(e.Value) {
 				continue
 			}
-			if v, _, known := release(version); f.gone != "" && known && compareRelease(v, f.gone) < 0 {
+			if f.gone != "" && before(version, f.gone) {
 				continue
 			}
 			out = append(out, EnvProblem{Index: i, Name: e.Name, Dead: f.gone != "", Text: f.text, Fix: f.fix})
 		}
 	}
 	return out
+}
+
+// before says that a version is known to be older than a release.
+func before(version, release string) bool {
+	v, ok := kvlayout.ParseRelease(version)
+	r, known := kvlayout.ParseRelease(release)
+	return ok && known && v.Compare(r) < 0
 }
 
 func (f *facts) deadEnv() {

@@ -119,6 +119,7 @@ var knownFlags = []known{
 	{name: "dcp-q-replicate", takes: toggle},
 	{name: "dcp-comm-backend"},
 	{name: "all2all-backend"},
+	{name: "mamba-cache-mode"},
 	{name: "attention-backend"},
 	{name: "gpu-memory-utilization", aliases: []string{"device-memory-utilization"}},
 	{name: "max-num-seqs", whole: true},

@@ -63,7 +63,16 @@ type Instance struct {
 	WindowRatio float64
 	// HybridCacheOff: one kind of cache group for all layers.
 	HybridCacheOff bool
-	PrefixCache    Choice
+	// StateRatio and States are SGLang's mamba-full-memory-ratio and
+	// max-mamba-cache-size; 0 not said.
+	StateRatio float64
+	States     int
+	// StatesAtBlocks: recurrent states are kept at the ends of blocks (vLLM's mamba
+	// cache mode align).
+	StatesAtBlocks bool
+	// AllToAll is vLLM's all-to-all backend of expert parallelism.
+	AllToAll    string
+	PrefixCache Choice
 	// HostCache: SGLang's hierarchical cache.
 	HostCache     Choice
 	FailurePolicy string // of failed loads, "" not said
@@ -95,30 +104,6 @@ type Speculation struct {
 	Method string // as the engine spells it; "" with a Model means a draft model
 	Model  string
 	Tokens int
-}
-
-// Side is the instance as the rules see it.
-func (i Instance) Side() kvlayout.Side {
-	return kvlayout.Side{Layout: i.Layout, BlockSize: i.BlockSize, KVType: i.KVType}
-}
-
-// Cache is how the instance caches its model.
-func (i Instance) Cache() kvlayout.Cache {
-	return kvlayout.Cache{
-		Engine: i.Engine, Layout: i.Layout, KVType: i.KVType, BlockTokens: i.BlockSize, MaxLength: i.MaxLength,
-		InFlight: i.BatchTokens, NoPrefixCaching: i.PrefixCache == Off, NoHybrid: i.HybridCacheOff,
-		DraftTokens: i.Speculation.Tokens, OwnDrafts: i.ownDrafts(), WindowRatio: i.WindowRatio,
-	}
-}
-
-// ownDrafts says that the model's own draft layers speculate: vLLM's methods that
-// end in mtp, and SGLang's NEXTN and EAGLE without a draft model.
-func (i Instance) ownDrafts() bool {
-	s := i.Speculation
-	if i.Engine == kvlayout.SGLang {
-		return s.Model == "" && (strings.EqualFold(s.Method, "NEXTN") || strings.EqualFold(s.Method, "EAGLE"))
-	}
-	return strings.HasSuffix(s.Method, "mtp")
 }
 
 // Variable is the value of an environment variable of the instance.
@@ -261,14 +246,23 @@ func (f *facts) size(name string) int64 {
 }
 
 func (f *facts) fraction(name string) float64 {
+	return f.real(name, 1, "a fraction between 0 and 1")
+}
+
+// share is one quantity per another.
+func (f *facts) share(name string) float64 {
+	return f.real(name, 1<<20, "a number above 0")
+}
+
+func (f *facts) real(name string, most float64, needs string) float64 {
 	v := f.text(name)
 	if v == "" {
 		return 0
 	}
 	x, err := strconv.ParseFloat(v, 64)
-	if err != nil || x <= 0 || x > 1 {
+	if err != nil || !(x > 0 && x <= most) {
 		g, _ := f.flags.Last(name)
-		f.note(g.Index, "%s needs a fraction between 0 and 1, not %q", g.Spelled, brief(v))
+		f.note(g.Index, "%s needs %s, not %q", g.Spelled, needs, brief(v))
 		return 0
 	}
 	return x

@@ -142,7 +142,6 @@ func TestReadNotes(t *testing.T) {
 		{moriio("") + "--kv-cache-dtype nvfp4", "none that the rules know"},
 		{moriio("") + "--config a.yaml", "a.yaml is not read"},
 		{moriio("") + "-dp 16 -dpl 5", "can't be shared out"},
-		{moriio("") + "--all2all-backend mori", "mori_high_throughput"},
 		{"vllm serve m -tp 8", "no --kv-transfer-config"},
 		{"vllm serve -tp 8 --kv-transfer-config '{\"kv_connector\":\"AgentConnector\",\"kv_role\":\"kv_consumer\"}'", "names no model"},
 		{moriio("") + "\n#", ""},
@@ -173,7 +172,6 @@ func TestReadNotes(t *testing.T) {
 		{sglang + "--dp 2", "2 independent copies"},
 		{sglang + "--tp 8 --attn-dp-size 3", "does not divide tp 8"},
 		{"pip install sglang==0.5.21; " + sglang + "--attn-dp-size 1 --tp 8", "has no --attn-dp-size"},
-		{"pip install sglang==0.5.21; " + sglang + "--dcp-size 8", "refuses --dcp-size 8 with mori"},
 		{"pip install sglang==0.5.20; " + sglang + "--dcp-size 8 --enable-hicache", "refuses a radix or hierarchical cache"},
 		{strings.Replace(sglang, "mori", "nixl", 1), "runs mori only"},
 		{"sglang serve m", "no --disaggregation-mode"},
@@ -265,17 +263,24 @@ func TestPairOf(t *testing.T) {
 		change func(*engine.Instance)
 		want   string
 	}{
-		{func(i *engine.Instance) { i.Role = kvlayout.Prefill }, "the command line for decode starts a prefill instance"},
-		{func(i *engine.Instance) { i.Model = "x" }, "the model is"},
-		{func(i *engine.Instance) { i.Mode = kvlayout.Read }, "the mode is"},
-		{func(i *engine.Instance) { i.Backend = engine.XGMI }, "the backend is"},
-		{func(i *engine.Instance) { i.Connector = engine.AgentConnector }, "the connector is"},
-		{func(i *engine.Instance) { i.Engine = kvlayout.SGLang }, "the engine is"},
+		{func(i *engine.Instance) { i.Role = kvlayout.Prefill }, "role-said"},
+		{func(i *engine.Instance) { i.Mode = kvlayout.Read }, "mode-same"},
+		{func(i *engine.Instance) { i.Backend = engine.XGMI }, "backend-same"},
+		{func(i *engine.Instance) { i.Connector = engine.AgentConnector }, "connector-same"},
+		{func(i *engine.Instance) { i.Engine = kvlayout.SGLang }, "engine-same"},
 	} {
 		changed := decode
 		tc.change(&changed)
-		if _, problems := engine.PairOf(prefill, changed); len(problems) != 1 || !strings.HasPrefix(problems[0], tc.want) {
-			t.Errorf("%v, want %s", problems, tc.want)
+		_, problems := engine.PairOf(prefill, changed)
+		if len(problems) != 1 || problems[0].Rule != tc.want || problems[0].Severity != kvlayout.Refuse ||
+			problems[0].Reason == "" || problems[0].Fix == "" || problems[0].Field == "" {
+			t.Errorf("%+v, want %s", problems, tc.want)
 		}
+	}
+	// Whether two names are copies of one model is for the rules.
+	changed := decode
+	changed.Model = "x"
+	if pair, problems := engine.PairOf(prefill, changed); len(problems) > 0 || pair.Prefill.Model == pair.Decode.Model {
+		t.Errorf("%+v", problems)
 	}
 }

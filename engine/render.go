@@ -150,6 +150,7 @@ func (in Input) environment() []EnvVar {
 	env = append(env,
 		EnvVar{Name: "VLLM_PORT", Value: strconv.Itoa(in.Ports.VLLM)},
 		EnvVar{Name: "VLLM_ENGINE_READY_TIMEOUT_S", Value: strconv.Itoa(int(StartupBudget(in.Kind).Seconds()))})
+	env = append(env, StateEnv(in.Kind, in.Model)...)
 	if in.Backend == XGMI && in.Role == kvlayout.Prefill {
 		// 0.33.0 otherwise sleeps out the transfer timeout before it sees a completed xGMI copy.
 		env = append(env, EnvVar{Name: "MORI_IO_XGMI_SCATTER_GATHER_THRESHOLD", Value: "0"})

@@ -30,6 +30,9 @@ func (f *facts) sglang() {
 	in.BatchTokens = max(f.number("chunked-prefill-size", -1), 0)
 	in.Sequences = f.number("max-running-requests", 1)
 	in.WindowRatio = f.fraction("swa-full-tokens-ratio")
+	in.HybridCacheOff = f.on("disable-hybrid-swa-memory")
+	in.StateRatio = f.share("mamba-full-memory-ratio")
+	in.States = f.number("max-mamba-cache-size", 1)
 	in.Speculation = Speculation{
 		Method: f.text("speculative-algorithm"),
 		Model:  f.text("speculative-draft-model-path"),
@@ -66,7 +69,7 @@ func (f *facts) sglangLayout() {
 	if f.on("enable-dp-attention") && l.DP <= 1 {
 		l.DP, copies = copies, 0
 	}
-	if g, ok := f.last("attn-dp-size"); ok && Supports(in.Engine, in.Version, AttentionDPSize) == Lacks {
+	if g, ok := f.last("attn-dp-size"); ok && kvlayout.Supports(in.Version, kvlayout.FeatureAttentionDPSize) == kvlayout.Lacks {
 		f.note(g.Index, "SGLang %s has no --attn-dp-size: write --dp-size %d --enable-dp-attention", in.Version, l.DP)
 	}
 	in.Copies = copies
@@ -137,11 +140,7 @@ func (f *facts) sglangCaches() {
 	if in.Role != kvlayout.Decode || in.Layout.DCP < 2 {
 		return
 	}
-	if Supports(in.Engine, in.Version, MoriDCP) == Lacks && in.Connector == mori {
-		g, _ := f.flags.Last("dcp-size")
-		f.note(g.Index, "SGLang %s refuses --dcp-size %d with mori; 0.5.22 is the first to take it", in.Version, in.Layout.DCP)
-	}
-	if Supports(in.Engine, in.Version, DecodeCacheDCP) == Lacks && (in.PrefixCache == On || in.HostCache == On) {
+	if kvlayout.Supports(in.Version, kvlayout.FeatureDecodeCacheDCP) == kvlayout.Lacks && (in.PrefixCache == On || in.HostCache == On) {
 		g, _ := f.flags.Last("dcp-size")
 		f.note(g.Index, "SGLang %s refuses a radix or hierarchical cache on decode with --dcp-size %d; 0.5.21 is the first to take them", in.Version, in.Layout.DCP)
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 
@@ -8,13 +9,9 @@ import (
 )
 
 var (
-	namedVersion   = regexp.MustCompile(`vllm[-_]?v?(\d+\.\d+\.\d+)(.*)$`)
-	namedSGLang    = regexp.MustCompile(`sglang[-_]?v?(\d+\.\d+\.\d+)(.*)$`)
-	leadingVersion = regexp.MustCompile(`^v?(\d+\.\d+\.\d+)(.*)$`)
-	// A suffix that does not come after a release of the same number: none, a
-	// build suffix, or a post-release.
-	released   = regexp.MustCompile(`^($|[-_+]|\.post\d)`)
-	prerelease = regexp.MustCompile(`^[-_.]?(rc|a|b|alpha|beta|dev|nightly)\d*($|[-_+.])`)
+	namedVersion   = regexp.MustCompile(`vllm[-_]?(v?\d+\.\d+\.\d+.*)$`)
+	namedSGLang    = regexp.MustCompile(`sglang[-_]?(v?\d+\.\d+\.\d+.*)$`)
+	leadingVersion = regexp.MustCompile(`^(v?\d+\.\d+\.\d+.*)$`)
 )
 
 // VersionOf reads the vLLM version from the tag of an image: "0.33.0" for
@@ -39,8 +36,12 @@ func VersionOfEngine(kind kvlayout.Engine, image string) string {
 	if m == nil {
 		m = leadingVersion.FindStringSubmatch(tag)
 	}
-	if m == nil || prerelease.MatchString(m[2]) || !released.MatchString(m[2]) {
+	if m == nil {
 		return ""
 	}
-	return m[1]
+	r, ok := kvlayout.ParseRelease(m[1])
+	if n := r.Numbers; ok && !r.Pre && n[3] == 0 {
+		return fmt.Sprintf("%d.%d.%d", n[0], n[1], n[2])
+	}
+	return ""
 }

@@ -62,11 +62,10 @@ func (f *facts) vllm() {
 		g, _ := f.flags.Last("config")
 		f.note(g.Index, "the file %s is not read: flags in it are not known", brief(g.Values[0]))
 	}
-	if v, _, known := release(in.Version); f.text("all2all-backend") == mori && (!known || compareRelease(v, "0.33.0") >= 0) {
-		g, _ := f.flags.Last("all2all-backend")
-		f.note(g.Index, "the all-to-all backend mori is gone: vLLM 0.33.0 has mori_high_throughput for prefill and mori_low_latency for decode")
-	}
+	in.AllToAll = f.text("all2all-backend")
 	f.used["all2all-backend"] = false
+	in.StatesAtBlocks = f.text("mamba-cache-mode") == "align"
+	f.used["mamba-cache-mode"] = false
 }
 
 // vllmLayout reads the degrees. With an external load balancer each launch is one
@@ -261,14 +260,14 @@ func (f *facts) readMode(index int, value any) kvlayout.Mode {
 	}
 	variable, set := f.in.Variable(readModeVariable)
 	inFlag := read(asText(value))
-	fromEnv := Supports(f.in.Engine, f.in.Version, ReadModeFromEnv)
+	fromEnv := kvlayout.Supports(f.in.Version, kvlayout.FeatureReadModeEnv)
 	switch {
-	case fromEnv == Has && value != nil && inFlag != read(variable):
+	case fromEnv == kvlayout.Has && value != nil && inFlag != read(variable):
 		f.note(index, "vLLM %s takes the mode from %s, not from read_mode", f.in.Version, readModeVariable)
-	case fromEnv == Unknown && set && read(variable) != inFlag:
+	case fromEnv == kvlayout.Unknown && set && read(variable) != inFlag:
 		f.note(index, "%s counts up to vLLM 0.22.0 only and says otherwise than read_mode, which is taken here", readModeVariable)
 	}
-	if inFlag && fromEnv != Has || fromEnv == Has && read(variable) {
+	if inFlag && fromEnv != kvlayout.Has || fromEnv == kvlayout.Has && read(variable) {
 		return kvlayout.Read
 	}
 	return kvlayout.Write

@@ -254,7 +254,7 @@ func (c command) installs() {
 		if !ok || name != "vllm" && name != "sglang" || w.open != "" {
 			continue
 		}
-		if _, _, ok := release(version); ok {
+		if _, ok := kvlayout.ParseRelease(version); ok {
 			c.shell.installed[enginePrograms[name]] = version
 		}
 	}

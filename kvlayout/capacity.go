@@ -15,6 +15,10 @@ type Capacity struct {
 	// Tokens is the KV cache of the replica in tokens, over its DP ranks.
 	Tokens int64 `json:"tokensPerReplica"`
 
+	// States is the number of recurrent states of each rank that SGLang keeps apart; 0
+	// for vLLM, whose states take blocks.
+	States int64 `json:"statesPerRank,omitempty"`
+
 	ranks int64 // DP ranks
 }
 
@@ -25,7 +29,9 @@ func (m Model) Capacity(c Cache, memory int64) (Capacity, error) {
 	if err != nil {
 		return Capacity{}, err
 	}
-	return m.capacity(c, p, p.Blocks(memory)), nil
+	held := m.capacity(c, p, p.Blocks(memory))
+	held.States = p.states.of(memory)
+	return held, nil
 }
 
 // CapacityOfBlocks is Capacity from the number of blocks per rank, as the engine
@@ -35,7 +41,9 @@ func (m Model) CapacityOfBlocks(c Cache, blocks int64) (Capacity, error) {
 	if err != nil {
 		return Capacity{}, err
 	}
-	return m.capacity(c, p, blocks), nil
+	held := m.capacity(c, p, blocks)
+	held.States = p.states.beside(mulSat(blocks, p.BlockBytes))
+	return held, nil
 }
 
 func (m Model) capacity(c Cache, p Pool, blocks int64) Capacity {
@@ -49,11 +57,17 @@ func (m Model) capacity(c Cache, p Pool, blocks int64) Capacity {
 // Requests is the number of sequences of length tokens that the replica holds at
 // once.
 func (c Capacity) Requests(length int) int64 {
-	return mulSat(c.Pool.Requests(c.Blocks, length), max(c.ranks, 1))
+	n := c.Pool.Requests(c.Blocks, length)
+	if c.Pool.states.bytes > 0 {
+		n = min(n, c.States/c.Pool.states.each)
+	}
+	return mulSat(n, max(c.ranks, 1))
 }
 
-// Memory is what the blocks take of each rank, in bytes.
-func (c Capacity) Memory() int64 { return mulSat(c.Blocks, c.Pool.BlockBytes) }
+// Memory is what the blocks, and states kept apart, take of each rank, in bytes.
+func (c Capacity) Memory() int64 {
+	return addSat(mulSat(c.Blocks, c.Pool.BlockBytes), c.Pool.states.memory(c.States))
+}
 
 // Layouts returns the layouts of one instance on gpus GPUs that the model's heads
 // allow and an engine starts with, without pipeline stages: TP times DP is the

@@ -24,13 +24,13 @@ func (v view) capacity(role Role, l Layout) (Capacity, bool) {
 func capacityLength(v view, role Role) []finding {
 	length := v.side(role).MaxLength
 	held, known := v.capacity(role, v.layout(role))
-	if !known || length < 1 || held.Requests(length) > 0 {
+	if v.Engine == Simulator || !known || length < 1 || held.Requests(length) > 0 { // it starts with any cache
 		return nil
 	}
 	return []finding{{
-		field: "engine.maxLength", message: fmt.Sprintf("a sequence of %d tokens takes %d blocks of a rank of %s, which has %d",
+		field: "model.maxLength", message: fmt.Sprintf("a sequence of %d tokens takes %d blocks of a rank of %s, which has %d",
 			length, held.Pool.RequestBlocks(length), role, held.Blocks),
-		fix: fmt.Sprintf("lower engine.maxLength, or raise engine.kvCacheMemory or %s", layoutField(role, "dcp")),
+		fix: fmt.Sprintf("lower model.maxLength (or %s.maxLength where that is set), or raise engine.kvCacheMemory or %s", role, layoutField(role, "dcp")),
 	}}
 }
 

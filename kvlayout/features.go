@@ -1,11 +1,6 @@
 package kvlayout
 
-import (
-	"slices"
-	"strconv"
-	"strings"
-	"sync"
-)
+import "sync"
 
 // Feature is something that an engine can do from some release on.
 type Feature string
@@ -17,7 +12,6 @@ const (
 	featureWriteTP        Feature = "writes between unequal tp"
 	featureWriteState     Feature = "writes of recurrent state"
 	featureWriteWindows   Feature = "writes of sliding windows"
-	featureWriteFailed    Feature = "write_failed and the number of writers"
 	featureDCPRelayout    Feature = "writes from no dcp to dcp"
 	featureStages         Feature = "pipeline stages and prefill context parallelism beside the connector"
 	featureHybridShapes   Feature = "hybrid models of any shape"
@@ -30,6 +24,7 @@ const (
 	featureDCPSpeculation Feature = "speculation with an interleave above 1 on ROCm"
 	featureDenseEP        Feature = "expert parallelism without experts"
 	featureRocmAttention  Feature = "a KV connector with ROCM_ATTN"
+	featurePlainMori      Feature = "an all-to-all backend mori"
 	featureSGLangDCP      Feature = "dcp on decode with mori"
 	featureSGLangDCPHeads Feature = "dcp on decode without MLA"
 	featureSGLangDecodeCP Feature = "context parallelism on decode"
@@ -37,26 +32,42 @@ const (
 	featureSGLangIndexTP  Feature = "head-sharded indexers between unequal tp or with stages"
 )
 
-// support is what a version is known to do.
-type support int
-
+// Features on which others depend too: who pairs instances, and who reads command lines.
 const (
-	supportUnknown support = iota
-	supportNo
-	supportYes
+	// FeatureWriteFailed: vLLM's connector counts the writers of a transfer, and may say
+	// that one failed, so that releases with it and without don't understand each other.
+	FeatureWriteFailed Feature = "write_failed and the number of writers"
+	// FeatureReadModeEnv: VLLM_MORIIO_CONNECTOR_READ_MODE decides the mode of MoRIIO, and
+	// read_mode in the extra configuration of its connector does not.
+	FeatureReadModeEnv Feature = "read mode from the environment"
+	// FeatureDecodeCacheDCP: decode with DCP may keep a radix or a hierarchical cache.
+	FeatureDecodeCacheDCP Feature = "decode caches with dcp"
+	// FeatureAttentionDPSize: --attn-dp-size, in place of --dp-size with
+	// --enable-dp-attention.
+	FeatureAttentionDPSize Feature = "--attn-dp-size"
+)
+
+// Support is what is known of a release.
+type Support int
+
+// The answers of Supports. Unknown is also that of a release that nobody looked at.
+const (
+	Unknown Support = iota
+	Lacks
+	Has
 )
 
 // Fact bounds a feature by releases of its engine, as read in released packages
-// (vLLM 0.26.0, 0.27.0, 0.29.0, 0.32.0 and 0.33.0, SGLang 0.5.20 to 0.5.23; the
+// (vLLM 0.22.0, 0.23.0, 0.26.0, 0.27.0, 0.29.0, 0.32.0 and 0.33.0, SGLang 0.5.20 to 0.5.23; the
 // newest on 2026-11-29).
 type Fact struct {
 	Feature Feature `json:"feature"`
 	Engine  Engine  `json:"engine"`
-	// Since is the first release that has it, "" where none is known.
+	// Since is the first release that was seen to have it, "" where none is known.
 	Since string `json:"since,omitempty"`
 	// Without is the newest release known to lack it, and From the oldest: of those
 	// before From nothing is known, unless Lost says that they had it. An empty From
-	// is all up to Without.
+	// is all up to Without. Of releases between Without and Since nothing is known.
 	Without string `json:"without,omitempty"`
 	From    string `json:"from,omitempty"`
 	Lost    bool   `json:"lost,omitempty"`
@@ -76,7 +87,7 @@ func Facts() []Fact {
 		since(featureReadDP, VLLM, "0.26.0", "0.27.0", "_resolve_read_source in moriio_connector.py of 0.27.0, not of 0.26.0"),
 		since(featureWriteTP, VLLM, "0.32.0", v33, "moriio_tp_mapping.py and kv_head_layouts in the package of 0.33.0, not of 0.32.0"),
 		since(featureWriteState, VLLM, "0.32.0", v33, "mamba_state_layouts in moriio_common.py of 0.33.0, not of 0.32.0"),
-		since(featureWriteFailed, VLLM, "0.32.0", v33, "write_failed and num_writers in moriio_engine.py of 0.33.0, not of 0.32.0"),
+		since(FeatureWriteFailed, VLLM, "0.32.0", v33, "write_failed and num_writers in moriio_engine.py of 0.33.0, not of 0.32.0"),
 		lacks(featureWriteWindows, VLLM, v33, v33, "NotImplementedError in the constructor of MoRIIOConnectorScheduler of 0.33.0"),
 		lacks(featureDCPRelayout, VLLM, "", v33, "vllm-project/vllm#64722, nothing of which is in the package of 0.33.0"),
 		lacks(featureStages, VLLM, "", v33, "get_port_offset in moriio_common.py of 0.33.0 knows dp and tp only"),
@@ -84,6 +95,11 @@ func Facts() []Fact {
 		{
 			Feature: featureXGMIWait, Engine: VLLM, From: v33, Without: v33, Lost: true,
 			Source: "one wait_all with the whole transfer_timeout in moriio_engine.py of 0.33.0, 0.32.0 polled; vllm-project/vllm#64330 is not in it",
+		},
+		lacks(featurePlainMori, VLLM, "0.26.0", v33, "All2AllBackend in config/parallel.py of 0.26.0, 0.29.0 and 0.33.0 has mori_high_throughput and mori_low_latency, and no mori"),
+		{
+			Feature: FeatureReadModeEnv, Engine: VLLM, From: "0.23.0", Without: v33, Lost: true,
+			Source: "moriio_common.py asks envs.py in 0.22.0, and the extra configuration alone from 0.23.0 on",
 		},
 		lacks(featureKernelBlocks, VLLM, v33, v33, "get_layer_transfer_geometry in moriio_layout.py of 0.33.0, block sizes of rocm_aiter_fa.py"),
 		lacks(featureDCPHeads, VLLM, v33, v33, "can_return_lse_for_decode of the ROCm backends of 0.33.0"),
@@ -97,6 +113,8 @@ func Facts() []Fact {
 		lacks(featureSGLangDCPHeads, SGLang, s23, s23, "try_ensure_parallel_info in disaggregation/common/conn.py of 0.5.23"),
 		lacks(featureSGLangDecodeCP, SGLang, s23, s23, "_resolve_rank_mapping in disaggregation/common/conn.py of 0.5.23"),
 		lacks(featureSGLangWindowTP, SGLang, s23, s23, "_send_swa_dsa_state in disaggregation/mori/conn.py of 0.5.23"),
+		since(FeatureDecodeCacheDCP, SGLang, "0.5.20", "0.5.21", "pd_disaggregation_hook.py refuses both caches with --dcp-size in 0.5.20, and neither in 0.5.21"),
+		since(FeatureAttentionDPSize, SGLang, "0.5.21", "0.5.22", "fields/parallel.py of 0.5.22; 0.5.21 has no such argument"),
 		lacks(featureSGLangIndexTP, SGLang, s23, s23, "_send_swa_dsa_state in disaggregation/mori/conn.py of 0.5.23 (minimax_index_k)"),
 	}
 }
@@ -115,87 +133,31 @@ var factTable = sync.OnceValue(func() map[Feature]Fact {
 	return table
 })
 
-// supports says whether a release of the feature's engine has it. Unknown are a
+// Supports says whether a release of the feature's engine has it. Unknown are a
 // version that cannot be read, a pre-release of the first release that has it, and
 // releases that nobody looked at.
-func supports(release string, f Feature) support {
-	v, ok := parseVersion(release)
+func Supports(version string, f Feature) Support {
+	r, ok := ParseRelease(version)
 	fact, known := factOf(f)
 	if !ok || !known {
-		return supportUnknown
+		return Unknown
 	}
-	if since, ok := parseVersion(fact.Since); ok {
-		return v.since(since)
+	if since, ok := ParseRelease(fact.Since); ok {
+		switch c := r.Compare(since); {
+		case c > 0 || c == 0 && !r.Pre:
+			return Has
+		case c == 0:
+			return Unknown
+		}
 	}
-	if from, ok := parseVersion(fact.From); ok && slices.Compare(v.release[:], from.release[:]) < 0 {
+	if from, ok := ParseRelease(fact.From); ok && r.Compare(from) < 0 {
 		if fact.Lost {
-			return supportYes
+			return Has
 		}
-		return supportUnknown
+		return Unknown
 	}
-	if without, ok := parseVersion(fact.Without); ok && slices.Compare(v.release[:], without.release[:]) <= 0 {
-		return supportNo
+	if without, ok := ParseRelease(fact.Without); ok && r.Compare(without) <= 0 {
+		return Lacks
 	}
-	return supportUnknown
-}
-
-// version is a release number, and whether it is a release candidate, a beta or a
-// development build before that release.
-type version struct {
-	release [4]int
-	pre     bool
-}
-
-// parseVersion reads "0.33.0", "v0.33.0", "0.29", "0.33.0rc1", "0.33.0+rocm72",
-// "0.33.0-rocm", "0.33.1.dev5". It refuses tags that name no release, such as
-// "latest" or "20261101".
-func parseVersion(s string) (version, bool) {
-	s = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(s)), "v")
-	var v version
-	parts := 0
-	for parts < len(v.release) {
-		digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
-		n, err := strconv.Atoi(s[:digits])
-		if err != nil {
-			return version{}, false
-		}
-		v.release[parts], s = n, s[digits:]
-		parts++
-		if len(s) < 2 || s[0] != '.' || s[1] < '0' || s[1] > '9' {
-			break
-		}
-		s = s[1:]
-	}
-	if parts < 2 {
-		return version{}, false
-	}
-	if local := strings.IndexByte(s, '+'); local >= 0 {
-		s = s[:local]
-	}
-	separated := strings.TrimLeft(s, ".-_")
-	v.pre = marksPre(separated, separated == s)
-	return v, v.pre || separated == "" || separated != s
-}
-
-// marksPre says whether a version goes on with the mark of a pre-release. One
-// letter counts only directly after the number: image tags append names with a dash.
-func marksPre(suffix string, attached bool) bool {
-	for _, mark := range []string{"rc", "dev", "pre", "alpha", "beta", "nightly", "a", "b", "c"} {
-		rest, ok := strings.CutPrefix(suffix, mark)
-		if ok && (len(mark) > 1 || attached) && (rest == "" || rest[0] < 'a' || rest[0] > 'z') {
-			return true
-		}
-	}
-	return false
-}
-
-// since compares with the first release that has a feature.
-func (v version) since(first version) support {
-	switch c := slices.Compare(v.release[:], first.release[:]); {
-	case c < 0:
-		return supportNo
-	case c == 0 && v.pre:
-		return supportUnknown
-	}
-	return supportYes
+	return Unknown
 }

@@ -2,7 +2,7 @@ package kvlayout
 
 import "testing"
 
-func TestParseVersion(t *testing.T) {
+func TestParseRelease(t *testing.T) {
 	for _, c := range []struct {
 		text    string
 		release [4]int
@@ -32,8 +32,8 @@ func TestParseVersion(t *testing.T) {
 		{text: "99999999999999999999.1"},
 		{text: ".33"},
 	} {
-		v, ok := parseVersion(c.text)
-		if ok != c.ok || v.release != c.release || v.pre != c.pre {
+		v, ok := ParseRelease(c.text)
+		if ok != c.ok || v.Numbers != c.release || v.Pre != c.pre {
 			t.Errorf("%q is %+v, %v; want %v, pre %v, %v", c.text, v, ok, c.release, c.pre, c.ok)
 		}
 	}
@@ -43,40 +43,67 @@ func TestSupports(t *testing.T) {
 	for _, c := range []struct {
 		version string
 		feature Feature
-		want    support
+		want    Support
 	}{
-		{"0.29.0", featureWriteTP, supportNo},
-		{"0.32.1", featureWriteTP, supportNo},
-		{"0.33.0rc1", featureWriteTP, supportUnknown},
-		{"v0.33.0", featureWriteTP, supportYes},
-		{"0.33", featureWriteTP, supportYes},
-		{"1.0.0", featureWriteTP, supportYes},
-		{"", featureWriteTP, supportUnknown},
-		{"0.29", featureDCPRelayout, supportNo},
-		{"0.33.0", featureDCPRelayout, supportNo},
-		{"0.33.0+rocm72", featureDCPRelayout, supportNo},
-		{"0.33.1", featureDCPRelayout, supportUnknown},
-		{"0.34.0.dev1", featureDCPRelayout, supportUnknown},
-		{"latest", featureDCPRelayout, supportUnknown},
-		{"0.33.0", "no such feature", supportUnknown},
-		{"0.32.0", featureXGMIWait, supportYes},
-		{"0.33.0", featureXGMIWait, supportNo},
-		{"0.34.0", featureXGMIWait, supportUnknown},
-		{"0.32.0", featureWriteWindows, supportUnknown},
-		{"0.33.0", featureWriteWindows, supportNo},
-		{"0.5.21", featureSGLangDCP, supportNo},
-		{"0.5.22", featureSGLangDCP, supportYes},
+		{"0.29.0", featureWriteTP, Lacks},
+		{"0.32.1", featureWriteTP, Unknown}, // nobody looked,
+		{"0.33.0rc1", featureWriteTP, Unknown},
+		{"v0.33.0", featureWriteTP, Has},
+		{"0.33", featureWriteTP, Has},
+		{"1.0.0", featureWriteTP, Has},
+		{"", featureWriteTP, Unknown},
+		{"0.29", featureDCPRelayout, Lacks},
+		{"0.33.0", featureDCPRelayout, Lacks},
+		{"0.33.0+rocm72", featureDCPRelayout, Lacks},
+		{"0.33.1", featureDCPRelayout, Unknown},
+		{"0.34.0.dev1", featureDCPRelayout, Unknown},
+		{"latest", featureDCPRelayout, Unknown},
+		{"0.33.0", "no such feature", Unknown},
+		{"0.32.0", featureXGMIWait, Has},
+		{"0.33.0", featureXGMIWait, Lacks},
+		{"0.34.0", featureXGMIWait, Unknown},
+		{"0.32.0", featureWriteWindows, Unknown},
+		{"0.33.0", featureWriteWindows, Lacks},
+		{"0.5.21", featureSGLangDCP, Lacks},
+		{"0.5.22", featureSGLangDCP, Has},
+		{"0.5.13.post1", featureSGLangDCP, Lacks},
+		{"0.22.0", FeatureReadModeEnv, Has},
+		{"0.23.0", FeatureReadModeEnv, Lacks},
+		{"0.33.0", FeatureReadModeEnv, Lacks},
+		{"", FeatureReadModeEnv, Unknown},
+		{"v0.5.22", FeatureAttentionDPSize, Has},
+		{"0.5.22rc1", FeatureAttentionDPSize, Unknown},
+		{"0.5.22+rocm72", FeatureAttentionDPSize, Has},
+		{"0.5.21.1", FeatureAttentionDPSize, Unknown}, // nobody looked
+		{"0.5.21", FeatureAttentionDPSize, Lacks},
+		{"0.5.21.post1", FeatureDecodeCacheDCP, Has},
 	} {
-		if got := supports(c.version, c.feature); got != c.want {
+		if got := Supports(c.version, c.feature); got != c.want {
 			t.Errorf("vLLM %q, %s: %d, want %d", c.version, c.feature, got, c.want)
 		}
 	}
 	seen := map[Feature]bool{}
 	for _, fact := range Facts() {
-		_, bounded := parseVersion(fact.Without)
+		_, bounded := ParseRelease(fact.Without)
 		if fact.Source == "" || fact.Engine == "" || !bounded || seen[fact.Feature] {
 			t.Errorf("%s: a fact is there once, has a source and a release without it", fact.Feature)
 		}
 		seen[fact.Feature] = true
+	}
+}
+
+func TestOlder(t *testing.T) {
+	for _, c := range []struct{ a, b, want string }{
+		{"0.32.0", "0.33.0", "0.32.0"},
+		{"0.33.0", "v0.32.0", "v0.32.0"},
+		{"0.33.0rc1", "0.33.0", "0.33.0rc1"},
+		{"0.33.0", "0.33.0", "0.33.0"},
+		{"0.5.9", "0.5.10", "0.5.9"},
+		{"", "0.33.0", ""},
+		{"0.33.0", "latest", ""},
+	} {
+		if got := Older(c.a, c.b); got != c.want {
+			t.Errorf("of %q and %q %q, want %q", c.a, c.b, got, c.want)
+		}
 	}
 }

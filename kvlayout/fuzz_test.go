@@ -57,18 +57,18 @@ func inside(t *testing.T, region Region, start, stride int64, c Copy) {
 	}
 }
 
-func FuzzParseVersion(f *testing.F) {
+func FuzzParseRelease(f *testing.F) {
 	for _, s := range []string{"0.33.0", "v0.33.0rc1", "0.29", "latest", "0.33.1.dev5+g4ba787ec9", "99999999999999999999.1"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		v, ok := parseVersion(s)
-		for _, n := range v.release {
+		v, ok := ParseRelease(s)
+		for _, n := range v.Numbers {
 			if n < 0 {
-				t.Errorf("%q has the release %v", s, v.release)
+				t.Errorf("%q has the release %v", s, v.Numbers)
 			}
 		}
-		if !ok && supports(s, featureWriteTP) != supportUnknown {
+		if !ok && Supports(s, featureWriteTP) != Unknown {
 			t.Errorf("%q cannot be read, and is decided on", s)
 		}
 	})

@@ -102,6 +102,19 @@ type State struct {
 	ValueBytes int `json:"valueBytes"`
 }
 
+// ModelOf is a model of equal attention layers.
+func ModelOf(g Geometry) Model {
+	a := Attention{Kind: g.Kind, KVHeads: g.KVHeads, Key: g.HeadValues}
+	if g.Kind != MLA {
+		a.Value = g.HeadValues
+	}
+	m := Model{Name: g.Model, AttentionHeads: g.AttentionHeads, Groups: []LayerGroup{{Kind: FullAttention, Layers: g.Layers, Attention: a}}}
+	if g.MoE {
+		m.Experts = 1
+	}
+	return m
+}
+
 // Geometry returns the part of the model that Geometry can say, and whether that
 // is all of it. Where it is not, Beyond says why.
 func (m Model) Geometry() (Geometry, bool) {

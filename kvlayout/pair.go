@@ -27,6 +27,10 @@ type Side struct {
 	// is none. OwnDrafts: the draft layers of the model do it, and are cached.
 	Speculation string `json:"speculation,omitempty"`
 	OwnDrafts   bool   `json:"ownDrafts,omitempty"`
+	// DraftTokens is the number of tokens speculated per step.
+	DraftTokens int `json:"draftTokens,omitempty"`
+	// AllToAll is vLLM's all-to-all backend of expert parallelism as it spells it.
+	AllToAll string `json:"allToAll,omitempty"`
 	// ConvLayout is VLLM_SSM_CONV_STATE_LAYOUT; SD is the engine's own choice.
 	ConvLayout string `json:"convLayout,omitempty"`
 	// MambaAlign: recurrent states are kept at the ends of blocks (vLLM's mamba cache
@@ -41,6 +45,22 @@ type Side struct {
 	KVMemory        int64 `json:"kvMemory,omitempty"`    // bytes of KV cache of a rank
 	KVBlocks        int64 `json:"kvBlocks,omitempty"`    // blocks of a rank, where they are known rather than bytes
 	Replicas        int   `json:"replicas,omitempty"`
+	// WindowRatio, StateRatio, States and Sequences say how SGLang divides its memory;
+	// see Cache.
+	WindowRatio float64 `json:"windowRatio,omitempty"`
+	StateRatio  float64 `json:"stateRatio,omitempty"`
+	States      int     `json:"states,omitempty"`
+	Sequences   int     `json:"sequences,omitempty"`
+}
+
+// Cache is how an engine caches a model on the side.
+func (s Side) Cache(e Engine) Cache {
+	return Cache{
+		Engine: e, Layout: s.Layout, KVType: s.KVType, BlockTokens: s.BlockSize, MaxLength: s.MaxLength,
+		InFlight: s.BatchTokens, NoPrefixCaching: s.NoPrefixCaching, NoHybrid: s.NoHybrid,
+		DraftTokens: s.DraftTokens, OwnDrafts: s.OwnDrafts,
+		WindowRatio: s.WindowRatio, StateRatio: s.StateRatio, States: s.States, Sequences: s.Sequences,
+	}
 }
 
 // Backend is how bytes get to the other side.
@@ -128,28 +148,17 @@ func (v view) model() (Model, bool) {
 	if v.Model != nil {
 		return *v.Model, true
 	}
-	g := v.Geometry
 	if !v.HasGeometry {
 		return Model{}, false
 	}
-	a := Attention{Kind: g.Kind, KVHeads: g.KVHeads, Key: g.HeadValues}
-	if g.Kind != MLA {
-		a.Value = g.HeadValues
-	}
-	m := Model{Name: g.Model, AttentionHeads: g.AttentionHeads, Groups: []LayerGroup{{Kind: FullAttention, Layers: g.Layers, Attention: a}}}
-	if g.MoE {
-		m.Experts = 1
-	}
-	return m, true
+	return ModelOf(v.Geometry), true
 }
 
 // cache is how a side caches the model.
 func (v view) cache(role Role) Cache {
-	s := v.side(role)
-	return Cache{
-		Engine: v.Engine, Layout: v.layout(role), KVType: s.KVType, BlockTokens: s.BlockSize, MaxLength: s.MaxLength,
-		InFlight: s.BatchTokens, NoPrefixCaching: s.NoPrefixCaching, NoHybrid: s.NoHybrid, OwnDrafts: s.OwnDrafts,
-	}
+	c := v.side(role).Cache(v.Engine)
+	c.Layout = v.layout(role)
+	return c
 }
 
 func (v view) version(role Role) string { return cmp.Or(v.side(role).Version, v.Version) }

@@ -53,15 +53,15 @@ func tpWrite(v view) []finding {
 	}
 	message := fmt.Sprintf("prefill tp %d and decode tp %d in Write mode on vLLM", p, d)
 	release := v.version(Prefill)
-	switch supports(release, featureWriteTP) {
-	case supportYes:
+	switch Supports(release, featureWriteTP) {
+	case Has:
 		return nil
-	case supportNo:
+	case Lacks:
 		return []finding{{
 			field: "transfer.mover", message: message + " " + release,
 			fix: fmt.Sprintf("set transfer.mover to Agent, use an engine.image of vLLM 0.33.0, or set decode.layout.tp to %d", p),
 		}}
-	case supportUnknown:
+	case Unknown:
 	}
 	return []finding{{
 		field: "engine.version", severity: Warn, message: message + " of unknown version " + quoted(release),
@@ -152,7 +152,7 @@ func dcpVersion(v view) []finding {
 	message := fmt.Sprintf("prefill without DCP and decode dcp %d", v.decode.DCP)
 	const fix = "set transfer.mover to Agent"
 	release := v.version(Prefill)
-	if supports(release, featureDCPRelayout) == supportNo {
+	if Supports(release, featureDCPRelayout) == Lacks {
 		return []finding{{field: "transfer.mover", message: message + " on vLLM " + release, fix: fix}}
 	}
 	return []finding{{

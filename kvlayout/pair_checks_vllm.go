@@ -199,8 +199,8 @@ func (v view) writersPerRank() int {
 
 func mixedVersions(v view) []finding {
 	p, d := v.version(Prefill), v.version(Decode)
-	prefill, decode := supports(p, featureWriteFailed), supports(d, featureWriteFailed)
-	if !v.vllmConnector() || v.Mode != Write || prefill == decode || prefill == supportUnknown || decode == supportUnknown {
+	prefill, decode := Supports(p, FeatureWriteFailed), Supports(d, FeatureWriteFailed)
+	if !v.vllmConnector() || v.Mode != Write || prefill == decode || prefill == Unknown || decode == Unknown {
 		return nil
 	}
 	fd := finding{
@@ -208,7 +208,7 @@ func mixedVersions(v view) []finding {
 		reason: "vLLM from 0.33.0 on says when a write fails, which an older decode doesn't understand and an older prefill doesn't say",
 		fix:    "use one engine.image on both sides",
 	}
-	if n := v.writersPerRank(); decode == supportNo && n > 1 {
+	if n := v.writersPerRank(); decode == Lacks && n > 1 {
 		fd.severity, fd.reason = Refuse, ""
 		fd.message += fmt.Sprintf(", with %d writers per decode rank", n)
 	}

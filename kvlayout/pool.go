@@ -22,7 +22,8 @@ type Cache struct {
 	InFlight int
 	// NoPrefixCaching and NoHybrid are vLLM's --no-enable-prefix-caching (a sequence
 	// keeps one recurrent state, not two) and --disable-hybrid-kv-cache-manager
-	// (windowed layers keep every token).
+	// (windowed layers keep every token), or SGLang's --disable-radix-cache and
+	// --disable-hybrid-swa-memory.
 	NoPrefixCaching bool
 	NoHybrid        bool
 	// DraftTokens is the number of tokens speculated per step, 0 without speculation;
@@ -32,6 +33,13 @@ type Cache struct {
 	// WindowRatio is SGLang's --swa-full-tokens-ratio, tokens of windowed layers per
 	// token of full ones; 0 unknown: then models with both have no capacity.
 	WindowRatio float64
+	// StateRatio is SGLang's --mamba-full-memory-ratio, memory of recurrent states per
+	// memory of tokens; 0 is SGLang's own, 0.9. States, --max-mamba-cache-size, is the
+	// number of states instead, over all DP ranks; 0 is not said. So is Sequences,
+	// --max-running-requests, without prefix caching.
+	StateRatio float64
+	States     int
+	Sequences  int
 }
 
 // Pool is the KV cache of one rank in blocks: an engine draws blocks of BlockBytes
@@ -48,6 +56,7 @@ type Pool struct {
 	dcp       int
 	maxLength int
 	longest   int64 // blocks of a sequence of maxLength, as vLLM counts them; 0 for SGLang
+	states    stateSlots
 }
 
 // PoolGroup is a group of layers that share a block list.
@@ -65,8 +74,10 @@ type PoolGroup struct {
 	Most int `json:"most,omitempty"`
 }
 
-// Blocks is the number of blocks in bytes of KV memory of one rank.
+// Blocks is the number of blocks in bytes of KV memory of one rank. SGLang keeps
+// recurrent states apart, which leave less for them.
 func (p Pool) Blocks(bytes int64) int64 {
+	bytes -= p.states.memory(p.states.of(bytes))
 	if p.BlockBytes < 1 || bytes < 1 {
 		return 0
 	}
@@ -191,7 +202,7 @@ func (c Cache) attentionTP() int {
 
 func (g LayerGroup) windowed() bool { return g.Kind == SlidingWindow || g.Kind == ChunkedLocal }
 
-// promoted turns a window into full attention where vLLM allocates for all tokens:
+// promoted turns a window into full attention where an engine allocates for all tokens:
 // without its hybrid manager, beside layers of full attention.
 func (c Cache) promoted(g LayerGroup, m Model) LayerGroup {
 	if c.NoHybrid && g.windowed() && m.has(FullAttention) {

@@ -279,7 +279,8 @@ func TestPoolRefuses(t *testing.T) {
 		"no longest sequence":      {"google/gemma-3-27b-it", Cache{}},
 		"heads of the state":       {"moonshotai/Kimi-Linear-48B-A3B-Instruct", Cache{Layout: Layout{TP: 64}}},
 		"states without groups":    {"moonshotai/Kimi-K3", Cache{NoHybrid: true}},
-		"states in SGLang":         {"moonshotai/Kimi-K3", Cache{Engine: SGLang}},
+		"SGLang's drafts":          {"moonshotai/Kimi-K3", Cache{Engine: SGLang, DraftTokens: 2}},
+		"SGLang's states":          {"moonshotai/Kimi-Linear-48B-A3B-Instruct", Cache{Engine: SGLang, Layout: Layout{TP: 64}}},
 		"SGLang without its ratio": {"openai/gpt-oss-20b", Cache{Engine: SGLang}},
 		"a block":                  {"Qwen/Qwen3-8B", Cache{BlockTokens: -16}},
 	} {
@@ -349,7 +350,7 @@ func TestAlternatives(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v\nwant %v", got, want)
 	}
-	if got := mustModel(t, "moonshotai/Kimi-K3").Alternatives(Cache{Engine: SGLang}, 8, 1<<30); got != nil {
+	if got := mustModel(t, "moonshotai/Kimi-K3").Alternatives(Cache{Engine: SGLang, DraftTokens: 2}, 8, 1<<30); got != nil {
 		t.Errorf("what cannot be sized is listed: %v", got)
 	}
 }

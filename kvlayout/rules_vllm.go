@@ -9,6 +9,9 @@ func vllmSideRules() []rule {
 		side("ep-size", Refuse, "the degree of expert parallelism is one that the engine has",
 			"vLLM spreads experts over all ranks of tp and dp or not at all; SGLang cuts the TP group into equal parts",
 			epSize, "degrees", "ep-moe"),
+		side("all-to-all", Refuse, "the all-to-all backend of expert parallelism is one that vLLM has",
+			"the backend mori became two, one for long steps and one for short ones, and vLLM stops at start on the old name", allToAll).
+			of(featurePlainMori),
 		side("interleave-speculation", Refuse, "with DCP and speculative decoding, the interleave is 1",
 			"no attention backend of vLLM for AMD GPUs verifies draft tokens in groups of more than one", interleaveSpeculation,
 			"degrees", "dcp-tp", "interleave-block").of(featureDCPSpeculation),
@@ -73,7 +76,7 @@ func vllmPairRules() []rule {
 			xgmiWait).of(featureXGMIWait).costs(),
 		both("mixed-versions", Refuse, "both sides run releases of vLLM that speak the same protocol",
 			"an older decode ends a transfer at the first of several writers, and a message of a newer prefill ends its listener",
-			mixedVersions, "degrees", "tp-multiple", "tp-write", "hybrid-write").of(featureWriteFailed).costs(),
+			mixedVersions, "degrees", "tp-multiple", "tp-write", "hybrid-write").of(FeatureWriteFailed).costs(),
 	}
 }
 

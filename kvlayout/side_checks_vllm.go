@@ -11,12 +11,12 @@ import (
 func (v view) bound(role Role, f Feature, fd finding) []finding {
 	engine := cmp.Or(v.Engine, VLLM)
 	release := v.version(role)
-	switch supports(release, f) {
-	case supportYes:
+	switch Supports(release, f) {
+	case Has:
 		return nil
-	case supportNo:
+	case Lacks:
 		fd.message += fmt.Sprintf(" on %s %s", engine, release)
-	case supportUnknown:
+	case Unknown:
 		fd.severity = Warn
 		fd.message += fmt.Sprintf(" on %s of version %s, not known to take it", engine, quoted(release))
 	}
@@ -73,6 +73,20 @@ func epSize(v view, role Role) []finding {
 	return nil
 }
 
+func allToAll(v view, role Role) []finding {
+	if !v.vllm() || v.side(role).AllToAll != "mori" {
+		return nil
+	}
+	use := "mori_high_throughput"
+	if role == Decode {
+		use = "mori_low_latency"
+	}
+	return v.bound(role, featurePlainMori, finding{
+		field: string(role) + ".args", message: fmt.Sprintf("%s uses the all-to-all backend mori", role),
+		fix: "set --all2all-backend to " + use,
+	})
+}
+
 func interleaveSpeculation(v view, role Role) []finding {
 	l, s := v.layout(role), v.side(role)
 	if !v.vllm() || l.DCP == 1 || l.Interleave == 1 || s.Speculation == "" {
@@ -83,7 +97,7 @@ func interleaveSpeculation(v view, role Role) []finding {
 		field: field, message: fmt.Sprintf("%s interleave %d with dcp %d and speculative decoding (%s)", role, l.Interleave, l.DCP, s.Speculation),
 		fix: fmt.Sprintf("set %s to 1, or remove speculative decoding", field),
 	}
-	if s.Attention != "" && joins(s.Attention) == supportUnknown {
+	if s.Attention != "" && joins(s.Attention) == Unknown {
 		fd.severity = Warn
 	}
 	return v.bound(role, featureDCPSpeculation, fd)
@@ -91,15 +105,15 @@ func interleaveSpeculation(v view, role Role) []finding {
 
 // joins says whether an attention backend of vLLM for AMD GPUs returns the softmax
 // sums that join the shares of a DCP group; of others than vLLM's own nothing is known.
-func joins(backend string) support {
+func joins(backend string) Support {
 	switch strings.ToUpper(backend) {
 	case "ROCM_AITER_MLA", "ROCM_AITER_TRITON_MLA", "TRITON_MLA":
-		return supportYes
+		return Has
 	case "ROCM_AITER_MLA_SPARSE", "ROCM_AITER_FA", "ROCM_AITER_UNIFIED_ATTN", "ROCM_ATTN", "ROCM_SEGMENTED_ATTN", "ROCM_OCTAVE",
 		"TRITON_ATTN", "FLEX_ATTENTION":
-		return supportNo
+		return Lacks
 	}
-	return supportUnknown
+	return Unknown
 }
 
 func dcpBackend(v view, role Role) []finding {
@@ -109,7 +123,7 @@ func dcpBackend(v view, role Role) []finding {
 	}
 	field := layoutField(role, "dcp")
 	fd := finding{field: field, fix: fmt.Sprintf("set %s to 1", field)}
-	if s.Attention != "" && joins(s.Attention) == supportUnknown {
+	if s.Attention != "" && joins(s.Attention) == Unknown {
 		fd.severity = Warn
 	}
 	feature := featureDCPBackends
@@ -123,7 +137,7 @@ func dcpBackend(v view, role Role) []finding {
 	case v.headSharded() && !v.heads.latent:
 		feature = featureDCPHeads
 		fd.message = fmt.Sprintf("%s dcp %d on a model without MLA", role, l.DCP)
-	case s.Attention != "" && joins(s.Attention) != supportYes:
+	case s.Attention != "" && joins(s.Attention) != Has:
 		fd.message = fmt.Sprintf("%s dcp %d with attention backend %s", role, l.DCP, s.Attention)
 		fd.fix = fmt.Sprintf("use attention backend ROCM_AITER_MLA, or set %s to 1", field)
 	default:

@@ -1,12 +1,11 @@
 package pdpool
 
 import (
+	"slices"
+
 	"github.com/pdpool/pdpool/engine"
 	"github.com/pdpool/pdpool/kvlayout"
 )
-
-// convLayout is the variable that says how vLLM lays the state of convolutions out.
-const convLayout = "VLLM_SSM_CONV_STATE_LAYOUT"
 
 // Pair is what the rules look at: what instances know of each other when they pair,
 // and what the model, the images and the user's arguments say beyond that.
@@ -16,40 +15,52 @@ func (r *Resolved) Pair() kvlayout.Pair {
 	if b := kvlayout.Backend(r.Backend); b == kvlayout.RDMA || b == kvlayout.XGMI {
 		p.Backend = b
 	}
-	r.tell(&p.Prefill, &r.Prefill)
-	r.tell(&p.Decode, &r.Decode)
+	for _, s := range []struct {
+		into *kvlayout.Side
+		of   *Side
+	}{{&p.Prefill, &r.Prefill}, {&p.Decode, &r.Decode}} {
+		side := r.Instance(s.of.Role).Side()
+		side.DevicesPerNode, side.Replicas = r.DevicesPerNode, s.of.Replicas
+		*s.into = side
+	}
 	return p
 }
 
-// tell adds to a side what its launch says. The Simulator takes arguments of its own,
-// and starts however little its cache holds.
-func (r *Resolved) tell(to *kvlayout.Side, s *Side) {
-	if r.Engine == kvlayout.Simulator {
-		return
-	}
-	to.MaxLength, to.KVMemory, to.Replicas = s.MaxLength, r.KVMemory, s.Replicas
-	if !r.versionGiven {
-		to.Version = engine.VersionOfEngine(r.Engine, s.Image)
-	}
-	in := &s.said
-	to.Revision, to.EP, to.PCP, to.KVBlocks = in.Revision, in.Experts, in.PCP, int64(in.KVBlocks)
-	to.Attention, to.Speculation, to.BatchTokens = in.Attention, in.Speculation.Method, in.BatchTokens
-	cache := in.Cache()
-	to.OwnDrafts, to.NoHybrid, to.NoPrefixCaching = cache.OwnDrafts, cache.NoHybrid, cache.NoPrefixCaching
-	to.ConvLayout, _ = in.Variable(convLayout)
+// Instance is what an instance of a role is started as: what the spec says, and the
+// user's arguments and variables where they are the user's to say.
+func (r *Resolved) Instance(role kvlayout.Role) engine.Instance {
+	s := r.Side(role)
+	in := s.said
+	in.Engine, in.Role, in.Model, in.Served, in.Image = r.Engine, role, r.Model, r.Served, s.Image
+	in.Layout, in.BlockSize, in.KVType, in.MaxLength, in.KVMemory = s.Layout, s.BlockSize, s.KVType, s.MaxLength, r.KVMemory
+	in.Version = r.versionOf(s)
+	return in
 }
 
-// read is what a role's arguments and environment say; nothing where there are none.
+// versionOf is the engine's version on a side: what the spec says, else its image.
+func (r *Resolved) versionOf(s *Side) string {
+	switch {
+	case r.Engine == kvlayout.Simulator:
+		return ""
+	case r.versionGiven:
+		return r.Version
+	}
+	return engine.VersionOfEngine(r.Engine, s.Image)
+}
+
+// read is what a role's arguments and environment say.
 func (r *Resolved) read(s *Side) engine.Instance {
+	env := slices.Clone(engine.StateEnv(r.Engine, r.Model))
 	if r.Engine == kvlayout.Simulator || len(s.Args)+len(s.Env) == 0 {
-		return engine.Instance{Engine: r.Engine}
+		return engine.Instance{Env: env}
 	}
-	env := make([]engine.EnvVar, 0, len(s.Env))
 	for _, e := range s.Env {
-		if e.ValueFrom == nil {
-			env = append(env, engine.EnvVar{Name: e.Name, Value: e.Value})
+		v := engine.EnvVar{Name: e.Name, Value: e.Value}
+		if e.ValueFrom != nil {
+			v.Field = "elsewhere"
 		}
+		env = append(env, v)
 	}
-	in, _ := engine.Launch{Engine: r.Engine, Version: r.Version, Args: s.Args, Env: env}.Read()
+	in, _ := engine.Launch{Engine: r.Engine, Version: r.versionOf(s), Args: s.Args, Env: env}.Read()
 	return in
 }

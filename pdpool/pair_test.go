@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
+	"github.com/pdpool/pdpool/engine"
 	"github.com/pdpool/pdpool/kvlayout"
 )
 
@@ -45,7 +46,7 @@ func TestPairKnowsTheLaunch(t *testing.T) {
 func TestSimulatorTakesItsOwnArguments(t *testing.T) {
 	pool := simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) {
 		s.Decode.Args = []string{"--attention-backend=ROCM_ATTN"}
-		s.Decode.Env = []corev1.EnvVar{{Name: convLayout, Value: "SD"}}
+		s.Decode.Env = []corev1.EnvVar{{Name: engine.ConvLayout, Value: "SD"}}
 	}))
 	r := Resolve(pool, testDefaults)
 	if p := r.Pair(); p.Decode.Attention != "" || p.Decode.ConvLayout != "" || p.Decode.Version != "" {

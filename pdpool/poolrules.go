@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/engine"
@@ -97,14 +96,14 @@ func checkSplit(r *Resolved) []kvlayout.Problem {
 }
 
 // oldestEngine is the oldest vLLM whose connector the rules were checked against.
-var oldestEngine = version.MustParseGeneric("0.29.0")
+const oldestEngine = "0.29.0"
 
 // checkVersion warns of a version that says nothing.
 func checkVersion(pool *v1alpha1.PDPool, r *Resolved) []kvlayout.Problem {
 	warn := func(message, fix string) []kvlayout.Problem {
 		return []kvlayout.Problem{{Rule: "engine-version", Severity: kvlayout.Warn, Field: "engine.version", Message: message, Reason: reasonVersion, Fix: fix}}
 	}
-	if v, err := version.ParseGeneric(r.Version); err == nil && v.LessThan(oldestEngine) {
+	if r.Engine == kvlayout.VLLM && r.Version != oldestEngine && kvlayout.Older(r.Version, oldestEngine) == r.Version && r.Version != "" {
 		return warn(fmt.Sprintf("vLLM %s is older than %s, and what its connector can do is not known", r.Version, oldestEngine), "use an image of vLLM 0.33.0")
 	}
 	given := pool.Spec.Engine.Version
@@ -114,7 +113,7 @@ func checkVersion(pool *v1alpha1.PDPool, r *Resolved) []kvlayout.Problem {
 	if r.Engine == kvlayout.Simulator {
 		return warn(fmt.Sprintf("version %q has no effect: the Simulator is of the operator's own version", given), "remove engine.version")
 	}
-	if _, err := version.ParseGeneric(given); err != nil {
+	if _, ok := kvlayout.ParseRelease(given); !ok {
 		return warn(fmt.Sprintf("version %q is no version, so that it is unknown", given), "write it as in 0.33.0, or remove it to have it read from the image's tag")
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/engine"
@@ -125,7 +124,7 @@ func Resolve(pool *v1alpha1.PDPool, d Defaults) Resolved {
 		r.KVMemory = q.Value()
 	}
 	r.Geometry, r.HasGeometry = geometryOf(spec.Model)
-	if m, ok := kvlayout.LookupModel(spec.Model.Name); ok && spec.Model.Geometry.Kind == "" {
+	if m, ok := engine.KnownModel(r.Model, r.Served); ok && spec.Model.Geometry.Kind == "" {
 		r.KnownModel = &m
 	}
 	r.Prefill = r.side(spec, kvlayout.Prefill, d)
@@ -233,16 +232,8 @@ func versionOf(spec *v1alpha1.PDPoolSpec, prefill, decode string) string {
 	if spec.Engine.Version != "" {
 		return spec.Engine.Version
 	}
-	p, d := engine.VersionOf(prefill), engine.VersionOf(decode)
-	vp, errP := version.ParseGeneric(p)
-	vd, errD := version.ParseGeneric(d)
-	switch {
-	case errP != nil || errD != nil:
-		return ""
-	case vp.LessThan(vd):
-		return p
-	}
-	return d
+	kind := kvlayout.Engine(spec.Engine.Type)
+	return kvlayout.Older(engine.VersionOfEngine(kind, prefill), engine.VersionOfEngine(kind, decode))
 }
 
 // keepRecorded takes over what an earlier look chose for the same spec.

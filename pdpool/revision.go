@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/kvlayout"
@@ -52,14 +51,14 @@ func (r *Resolved) engineClass() string {
 	if r.Mover == kvlayout.MoverAgent {
 		return ""
 	}
-	v, err := version.ParseGeneric(r.Version)
-	switch {
-	case err != nil:
-		return "unknown"
-	case v.LessThan(version.MustParseGeneric("0.33.0")):
+	switch kvlayout.Supports(r.Version, kvlayout.FeatureWriteFailed) {
+	case kvlayout.Has:
+		return "0.33"
+	case kvlayout.Lacks:
 		return "before-0.33"
+	case kvlayout.Unknown:
 	}
-	return "0.33"
+	return "unknown"
 }
 
 // roleInputs is all of a user's wishes that make a pod of a role what it is.
