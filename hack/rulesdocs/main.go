@@ -135,6 +135,8 @@ func bound(f kvlayout.Fact) string {
 		return fmt.Sprintf("%s from %s on, not %s", f.Engine, f.Since, f.Without)
 	case f.From == "":
 		return lacks
+	case f.Lost && f.From != f.Without:
+		return fmt.Sprintf("%s from %s to %s does not have it, releases before do, and later ones were not looked at", f.Engine, f.From, f.Without)
 	case f.Lost:
 		return fmt.Sprintf("%s %s does not have it, releases before do, and later ones were not looked at", f.Engine, f.Without)
 	case f.From == f.Without:
