@@ -281,3 +281,47 @@ func (l *failing) Accept() (net.Conn, error) {
 	}
 	return l.pipes.Accept()
 }
+
+func TestTrialEnds(t *testing.T) {
+	const limit = 5 * time.Second
+	hello := string(appendReady(greeting(), dealer))
+	for name, c := range map[string]struct{ sent, reason string }{
+		"silent":              {hello, Unproven},
+		"inside a message":    {hello + "\x00\x05h", Unproven},
+		"after a message":     {hello + "\x00\x01x", Unproven},
+		"inside the greeting": {hello[:20], HandshakeTimeout},
+		"nothing at all":      {"", HandshakeTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			prove := func(p *Peer, frames [][]byte) {
+				if string(frames[0]) == "proof" {
+					p.Prove("")
+				}
+			}
+			serving(t, Options{Trial: &Trial{Within: limit}}, prove, func(p *pipes, r *Router) {
+				peer := p.connect()
+				handshaken(t, peer)
+				if _, err := io.WriteString(peer, "\x00\x05proof"); err != nil {
+					t.Fatal(err)
+				}
+				started := time.Now()
+				c2 := p.connect()
+				go func() { _, _ = io.WriteString(c2, c.sent) }()
+				if _, err := io.Copy(io.Discard, c2); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(started); took != limit {
+					t.Errorf("ended after %v", took)
+				}
+				synctest.Wait()
+				if s := r.Stats(); s.Ended[c.reason] != 1 || s.Open != 1 {
+					t.Errorf("stats are %+v, want one %s", s, c.reason)
+				}
+				if _, err := io.WriteString(peer, "\x00\x05later"); err != nil {
+					t.Errorf("after the trial: %v", err)
+				}
+				_ = peer.Close()
+			})
+		})
+	}
+}

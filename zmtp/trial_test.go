@@ -89,22 +89,6 @@ func TestStrangersTakeNoPlaceOfProvedPeers(t *testing.T) {
 	counts(t, r, zmtp.MadeRoom, zmtp.TooMany)
 }
 
-func TestTrialEnds(t *testing.T) {
-	r := proving(t, zmtp.Options{Trial: &zmtp.Trial{Within: 50 * time.Millisecond}})
-	peer := dial(t, r.Addr().String(), zmtp.Options{})
-	ask(t, peer, "proof")
-	for name, sent := range map[string]string{
-		"silent": greeting + ready, "inside a message": greeting + ready + "\x00\x05h", "inside the greeting": greeting[:20], "nothing at all": "",
-	} {
-		ends(t, connect(t, r, sent))
-		if t.Failed() {
-			t.Fatal(name)
-		}
-	}
-	ask(t, peer, "after the trial")
-	counts(t, r, zmtp.Unproven, zmtp.Unproven, zmtp.HandshakeTimeout, zmtp.HandshakeTimeout)
-}
-
 func TestMessagesOnTrialAreShort(t *testing.T) {
 	r := proving(t, zmtp.Options{Trial: &zmtp.Trial{Message: 100, Within: patience}})
 	long := strings.Repeat("x", 101)

@@ -117,14 +117,14 @@ func TestLeaseWearsOff(t *testing.T) {
 // late it comes.
 func TestLeaseOfAnOldAnswer(t *testing.T) {
 	var l lease
-	if err := l.set(int64(time.Second)); err != nil {
+	if err := l.set(int64(maxLease)); err != nil {
 		t.Fatal(err)
 	}
-	l.renew(time.Now().Add(-2 * time.Second))
+	l.renew(time.Now().Add(-2 * maxLease))
 	if l.holds() || len(l.thirsty) != 1 {
 		t.Error("an answer to a question of long ago lets copy, or nothing is asked anew")
 	}
-	l.renew(time.Now().Add(-500 * time.Millisecond))
+	l.renew(time.Now().Add(-maxLease / 2))
 	if !l.holds() {
 		t.Error("half of the lease is left")
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -215,20 +216,15 @@ func TestNotOurs(t *testing.T) {
 		{"half a proof", "silent", append(slices.Clone(whole), make([]byte, poolkey.Size/2)...)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a, b := ends(t)
-			if err := b.SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
-				t.Fatal(err)
-			}
-			wrote, read := make(chan struct{}), make(chan struct{})
-			go func() { a.Write(c.bytes); close(wrote) }()      //nolint:errcheck // it ends with the connection
-			go func() { io.Copy(io.Discard, a); close(read) }() //nolint:errcheck // likewise
-			err := Accept(b, always(k), "tcp")
-			if err == nil || Reason(err) != c.reason {
-				t.Errorf("%v is counted as %s, want %s", err, Reason(err), c.reason)
-			}
-			b.Close() //nolint:errcheck // the test is over
-			<-wrote
-			<-read
+			synctest.Test(t, func(t *testing.T) {
+				a, b := ends(t)
+				go a.Write(c.bytes)       //nolint:errcheck // it ends with the connection
+				go io.Copy(io.Discard, a) //nolint:errcheck // likewise
+				err := Accept(b, always(k), "tcp")
+				if err == nil || Reason(err) != c.reason {
+					t.Errorf("%v is counted as %s, want %s", err, Reason(err), c.reason)
+				}
+			})
 		})
 	}
 }
