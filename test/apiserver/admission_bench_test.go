@@ -2,47 +2,67 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"text/tabwriter"
 	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	crwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
-	"github.com/pdpool/pdpool/webhook"
 )
 
 // What BenchmarkAdmission measures: so many pools are stored, and so many clients
-// create at a time, each the given number of pools per round.
+// create, each the given number of pools of a way in each round.
 const (
-	storedPools   = 1000
-	creators      = 50
-	createsPerOne = 40
+	storedPools      = 1000
+	creators         = 50
+	saturatedCreates = 16
+	pacedCreates     = 8
 )
 
-// BenchmarkAdmission measures how long a create takes, with the webhook asked and
-// without, from the client's side, in turn on one API server:
+// interval is how often a client creates while the load is paced: all of them make 200
+// creates a second, a quarter of what two cores can do.
+const interval = 250 * time.Millisecond
+
+// way is what the API server asks before it admits a pool. It is the name of the
+// namespace in which pools are created that way.
+type way string
+
+const (
+	// notAsked is the API server alone.
+	notAsked way = "not-asked"
+	// bare is a handler that admits at once: what any webhook costs.
+	bare way = "bare"
+	// conditions is that handler, asked under the chart's conditions.
+	conditions way = "conditions"
+	// ours is PDPool's webhook as the chart has it.
+	ours way = "ours"
+)
+
+var ways = []way{notAsked, bare, conditions, ours}
+
+// BenchmarkAdmission measures how long a create takes from the client's side, with
+// the API server alone, with a bare webhook asked and with PDPool's:
 //
-//	KUBEBUILDER_ASSETS=$(hack/devcluster/devcluster.sh assets) go test ./test/apiserver -run '^$' -bench Admission -benchtime 3x
+//	KUBEBUILDER_ASSETS=$(hack/devcluster/devcluster.sh assets) go test ./test/apiserver -run '^$' -bench Admission -benchtime 5x
 //
-// Creates are dry runs, so that both ways see as many stored pools: the server does
-// all that it does for a create but the write itself. The controller does not run.
-// over-p99-ms is what the webhook adds to the 99th percentile.
+// Saturated, each client creates as soon as it has its answer, and the ways take
+// turns: API server, etcd, webhook and clients wait for each other's cores, so that
+// most of what is seen is that. Paced, each client creates four times a second, in
+// any of the ways; where many creates are late, which they are while the client's
+// one before has no answer, the machine was too busy for the figures to mean anything.
+//
+// Creates are dry runs, so that all see as many stored pools: the server does all
+// that it does for a create but the write itself. The controller does not run.
 func BenchmarkAdmission(b *testing.B) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		b.Skip("KUBEBUILDER_ASSETS names no etcd and kube-apiserver")
@@ -50,165 +70,195 @@ func BenchmarkAdmission(b *testing.B) {
 	log.SetLogger(zap.New(zap.WriteTo(os.Stderr), zap.Level(zapErrors)))
 	a := newAdmission(b)
 	a.store(b)
-	var with, without []time.Duration
+	saturated, paced := newLoad("saturated"), newLoad("paced")
 	for b.Loop() {
-		a.asked(b, false)
-		without = append(without, a.round(b)...)
-		a.asked(b, true)
-		with = append(with, a.round(b)...)
+		a.saturate(b, saturated)
+		a.pace(b, paced)
 	}
-	ms := func(times []time.Duration, of int) float64 {
-		slices.Sort(times)
-		return float64(times[len(times)*of/100].Microseconds()) / 1000
+	rows := []string{strings.Join(columns, "\t")}
+	for _, l := range []*load{saturated, paced} {
+		for _, w := range ways {
+			rows = append(rows, strings.Join(l.row(w), "\t"))
+			if w != notAsked {
+				b.ReportMetric(l.over(w, 99), fmt.Sprintf("%s-%s-over-p99-ms", l.name, w))
+			}
+		}
 	}
-	b.ReportMetric(ms(with, 50), "p50-ms")
-	b.ReportMetric(ms(with, 99), "p99-ms")
-	b.ReportMetric(ms(without, 50), "server-p50-ms")
-	b.ReportMetric(ms(without, 99), "server-p99-ms")
-	b.ReportMetric(ms(with, 50)-ms(without, 50), "over-p50-ms")
-	b.ReportMetric(ms(with, 99)-ms(without, 99), "over-p99-ms")
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, err := table.Write([]byte(strings.Join(rows, "\t\n") + "\t\n"))
+	if err = errors.Join(err, table.Flush()); err != nil {
+		b.Fatal(err)
+	}
+	fmt.Print("\n" + text.String()) // a log would be cut
 	b.ReportMetric(0, "ns/op")
 }
 
-// admission is an API server and the webhook, with the clients that create.
-type admission struct {
-	client.Client
-	clients  []client.Client
-	webhooks *admissionv1.ValidatingWebhookConfiguration
+// columns are what row has: over is what a way takes more than the API server alone;
+// call and handler are means of what API server and handler say that they spent on
+// the webhook; CPU is what a create took of the API server and of clients and webhook.
+var columns = []string{
+	"load", "way", "creates", "late", "p50 ms", "p99 ms", "over p50", "over p99", "call ms", "handler ms", "server CPU ms", "own CPU ms",
 }
 
-func newAdmission(b *testing.B) *admission {
-	b.Helper()
-	scheme := runtime.NewScheme()
-	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
-	utilruntime.Must(v1alpha1.AddToScheme(scheme))
-	configuration := webhookConfiguration(b)
-	environment := &envtest.Environment{
-		Scheme:                scheme,
-		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "config", "crd", "bases")},
-		ErrorIfCRDPathMissing: true,
-		WebhookInstallOptions: envtest.WebhookInstallOptions{ValidatingWebhooks: []*admissionv1.ValidatingWebhookConfiguration{configuration}},
+// load is a way to create at, with what creates took.
+type load struct {
+	name string
+	of   map[way]*creates
+}
+
+// creates are those of one way under one load.
+type creates struct {
+	mu    sync.Mutex
+	times []time.Duration
+	late  int
+	// counted is during the creates of this way, alone or with those of others.
+	counted counts
+	alone   bool
+}
+
+func newLoad(name string) *load {
+	l := &load{name: name, of: map[way]*creates{}}
+	for _, w := range ways {
+		l.of[w] = &creates{counted: counts{}}
 	}
-	config, err := environment.Start()
-	if err != nil {
-		b.Fatal(err)
+	return l
+}
+
+func (c *creates) add(took time.Duration, late bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.times = append(c.times, took)
+	if late {
+		c.late++
 	}
-	b.Cleanup(func() {
-		if err := environment.Stop(); err != nil {
-			b.Error(err)
+}
+
+// percentile is in milliseconds.
+func (c *creates) percentile(of int) float64 {
+	sorted := slices.Sorted(slices.Values(c.times))
+	return sorted[len(sorted)*of/100].Seconds() * 1000
+}
+
+// over is what a way takes more than the API server alone, in milliseconds.
+func (l *load) over(w way, percentile int) float64 {
+	return l.of[w].percentile(percentile) - l.of[notAsked].percentile(percentile)
+}
+
+func (l *load) row(w way) []string {
+	c := l.of[w]
+	row := []string{l.name, string(w), fmt.Sprint(len(c.times)), fmt.Sprint(c.late)}
+	figure := func(known bool, v float64) {
+		if !known {
+			row = append(row, "")
+			return
 		}
-	})
-	install := environment.WebhookInstallOptions
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:  scheme,
-		Metrics: server.Options{BindAddress: "0"},
-		WebhookServer: crwebhook.NewServer(crwebhook.Options{
-			Host: install.LocalServingHost, Port: install.LocalServingPort, CertDir: install.LocalServingCertDir,
-		}),
-	})
-	if err != nil {
-		b.Fatal(err)
+		row = append(row, fmt.Sprintf("%.2f", v))
 	}
-	if err := (webhook.Validator{}).SetupWithManager(mgr); err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	b.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			b.Error(err)
-		}
-	})
-	eventually(b, func(context.Context) error { return mgr.GetWebhookServer().StartedChecker()(nil) })
-	a := &admission{webhooks: configuration}
-	for range creators {
-		one := rest.CopyConfig(config)
-		one.QPS = -1 // what is measured is not the client
-		c, err := client.New(one, client.Options{Scheme: scheme})
-		if err != nil {
-			b.Fatal(err)
-		}
-		a.clients = append(a.clients, c)
-	}
-	a.Client = a.clients[0]
-	return a
+	asked, perCreate := w != notAsked, 1000/float64(len(c.times))
+	figure(true, c.percentile(50))
+	figure(true, c.percentile(99))
+	figure(asked, l.over(w, 50))
+	figure(asked, l.over(w, 99))
+	figure(asked, c.counted.mean(callSeconds, w.hook()))
+	figure(asked, c.counted.mean(here+handlerSeconds, w.path()))
+	figure(c.alone, c.counted.sum(cpuSeconds, "")*perCreate)
+	figure(c.alone, c.counted.sum(here+cpuSeconds, "")*perCreate)
+	return row
 }
 
 // store fills the API server.
 func (a *admission) store(b *testing.B) {
 	b.Helper()
-	errs := a.each(storedPools/creators, func(c client.Client, name string) error {
-		return c.Create(b.Context(), pool("default", func(p *v1alpha1.PDPool) { p.Name = name }))
+	a.each(b, storedPools/creators, func(c client.Client, i, n int) error {
+		return c.Create(b.Context(), pool("default", func(p *v1alpha1.PDPool) { p.Name = poolName(i, n) }))
 	})
-	for _, err := range errs {
-		b.Fatal(err)
+}
+
+// saturate has all clients create one after the other, in turn in each way.
+func (a *admission) saturate(b *testing.B, l *load) {
+	b.Helper()
+	for _, w := range ways {
+		of := l.of[w]
+		of.alone = true
+		before := a.counted(b)
+		a.each(b, saturatedCreates, func(c client.Client, i, n int) error {
+			start := time.Now()
+			err := createIn(b.Context(), c, w, i, n)
+			of.add(time.Since(start), false)
+			return err
+		})
+		of.counted.since(before, a.counted(b))
 	}
 }
 
-// each has all clients call create so many times, and returns what went wrong.
-func (a *admission) each(times int, create func(c client.Client, name string) error) []error {
+// pace has each client create when it is its turn, the ways shuffled. A create that
+// is late counts from when it was due.
+func (a *admission) pace(b *testing.B, l *load) {
+	b.Helper()
+	random := rand.New(rand.NewPCG(1, 2))
+	plans := make([][]way, creators)
+	for i := range plans {
+		plans[i] = slices.Repeat(ways, pacedCreates)
+		random.Shuffle(len(plans[i]), func(x, y int) { plans[i][x], plans[i][y] = plans[i][y], plans[i][x] })
+	}
+	before := a.counted(b)
+	first := time.Now().Add(interval)
+	a.each(b, pacedCreates*len(ways), func(c client.Client, i, n int) error {
+		start := first.Add(time.Duration(n)*interval + time.Duration(i)*interval/creators)
+		wait := time.Until(start)
+		if wait > 0 {
+			if err := until(b.Context(), wait); err != nil {
+				return err
+			}
+			start = time.Now()
+		}
+		w := plans[i][n]
+		err := createIn(b.Context(), c, w, i, n)
+		l.of[w].add(time.Since(start), wait <= 0)
+		return err
+	})
+	after := a.counted(b)
+	for _, w := range ways {
+		l.of[w].counted.since(before, after)
+	}
+}
+
+func until(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+func createIn(ctx context.Context, c client.Client, w way, i, n int) error {
+	return c.Create(ctx, pool(string(w), func(p *v1alpha1.PDPool) { p.Name = poolName(i, n) }), client.DryRunAll)
+}
+
+func poolName(i, n int) string { return fmt.Sprintf("pool-%d-%d", i, n) }
+
+// each has all clients call create so many times.
+func (a *admission) each(b *testing.B, times int, create func(c client.Client, i, n int) error) {
+	b.Helper()
 	var wg sync.WaitGroup
 	failed := make([]error, creators)
 	for i, c := range a.clients {
 		wg.Go(func() {
 			for n := range times {
-				if err := create(c, fmt.Sprintf("pool-%d-%d", i, n)); err != nil && failed[i] == nil {
-					failed[i] = err
+				if failed[i] = create(c, i, n); failed[i] != nil {
+					return
 				}
 			}
 		})
 	}
 	wg.Wait()
-	return slices.DeleteFunc(failed, func(err error) bool { return err == nil })
-}
-
-// round creates, and returns how long each create took.
-func (a *admission) round(b *testing.B) []time.Duration {
-	b.Helper()
-	var mu sync.Mutex
-	times := make([]time.Duration, 0, creators*createsPerOne)
-	errs := a.each(createsPerOne, func(c client.Client, name string) error {
-		p := pool("default", func(p *v1alpha1.PDPool) { p.Name = "new-" + name })
-		start := time.Now()
-		err := c.Create(b.Context(), p, client.DryRunAll)
-		took := time.Since(start)
-		mu.Lock()
-		defer mu.Unlock()
-		times = append(times, took)
-		return err
-	})
-	for _, err := range errs {
-		b.Fatal(err)
-	}
-	return times
-}
-
-// asked has the API server ask the webhook or not, and waits until it does.
-func (a *admission) asked(b *testing.B, is bool) {
-	b.Helper()
-	there := &admissionv1.ValidatingWebhookConfiguration{}
-	there.Name = a.webhooks.Name
-	if is {
-		there.Webhooks = a.webhooks.DeepCopy().Webhooks
-	}
-	now := &admissionv1.ValidatingWebhookConfiguration{}
-	if err := a.Get(b.Context(), client.ObjectKeyFromObject(there), now); err != nil {
-		b.Fatal(err)
-	}
-	if len(now.Webhooks) > 0 && !is {
-		a.webhooks = now.DeepCopy()
-	}
-	now.Webhooks = there.Webhooks
-	if err := a.Update(b.Context(), now); err != nil {
-		b.Fatal(err)
-	}
-	bad := pool("default", func(p *v1alpha1.PDPool) { p.Name, p.Spec.Prefill.Layout.DCP = "refused", 2 })
-	eventually(b, func(ctx context.Context) error {
-		if err := a.Create(ctx, bad.DeepCopy(), client.DryRunAll); (err != nil) != is {
-			return fmt.Errorf("the webhook is asked: %v, and not %v", err != nil, is)
+	for _, err := range failed {
+		if err != nil {
+			b.Fatal(err)
 		}
-		return nil
-	})
+	}
 }
