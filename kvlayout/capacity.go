@@ -137,10 +137,15 @@ func (m Model) dealsTo(tp, dcp int) bool {
 		if g.Kind == Recurrent || g.Attention.Kind == MLA {
 			continue
 		}
-		heads := g.Attention.KVHeads
-		if tp <= heads || dcp > tp/heads || m.AttentionHeads/heads%dcp != 0 {
+		if !dealsCopies(tp, dcp, g.Attention.KVHeads, m.AttentionHeads) {
 			return false
 		}
 	}
 	return true
+}
+
+// dealsCopies says whether dcp ranks can share the tokens of KV heads, which takes that
+// each of them holds a copy of the same head, and as many of its query heads.
+func dealsCopies(tp, dcp, kvHeads, queryHeads int) bool {
+	return tp > kvHeads && dcp <= tp/kvHeads && queryHeads/kvHeads%dcp == 0
 }

@@ -96,15 +96,8 @@ func (v view) side(role Role) Side {
 	return v.Decode
 }
 
-// attentionTP is the number of ranks that attention heads are split over. SGLang's
-// DP attention lies inside the TP group; vLLM's DP ranks have a TP group each.
-func (v view) attentionTP(role Role) int {
-	l := v.layout(role)
-	if v.Engine == SGLang {
-		return l.TP / l.DP
-	}
-	return l.TP
-}
+// attentionTP is the number of ranks that attention heads are split over.
+func (v view) attentionTP(role Role) int { return v.Engine.attentionTP(v.layout(role)) }
 
 // tpField and tpFor name the tp field of a role and its value for an attention TP.
 func tpField(role Role) string { return layoutField(role, "tp") }

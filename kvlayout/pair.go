@@ -133,16 +133,6 @@ func headsOf(p Pair) heads {
 	return h
 }
 
-// fit says whether tp ranks can share the KV heads of every layer.
-func (h heads) fit(tp int) bool {
-	for _, n := range h.kv {
-		if n%tp != 0 && tp%n != 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // model is the pair's model, or what its geometry says of it.
 func (v view) model() (Model, bool) {
 	if v.Model != nil {

@@ -190,11 +190,12 @@ func (c Cache) kvType(m Model) KVType {
 	return Auto
 }
 
-// attentionTP is the number of ranks that heads are split over: SGLang's DP
-// attention lies inside the TP group.
-func (c Cache) attentionTP() int {
-	l := c.Layout.Defaulted()
-	if c.Engine == SGLang {
+func (c Cache) attentionTP() int { return c.Engine.attentionTP(c.Layout.Defaulted()) }
+
+// attentionTP is the number of ranks that heads are split over: SGLang's DP attention
+// lies inside the TP group; vLLM's DP ranks have a TP group each.
+func (e Engine) attentionTP(l Layout) int {
+	if e == SGLang {
 		return max(l.TP/max(l.DP, 1), 1)
 	}
 	return l.TP

@@ -21,10 +21,14 @@ func degrees(v view, role Role) []finding {
 		}
 		if d.value < 1 || d.value > maxDegree {
 			field := layoutField(role, d.name)
-			fs = append(fs, finding{
+			fd := finding{
 				field: field, message: fmt.Sprintf("%s %s is %d", role, d.name, d.value),
 				fix: fmt.Sprintf("set %s to a number from 1 to %d", field, maxDegree),
-			})
+			}
+			if d.name == "pp" { // which is no field of a pool
+				fd.field, fd.fix = string(role)+".args", fmt.Sprintf("remove --pipeline-parallel-size on %s", role)
+			}
+			fs = append(fs, fd)
 		}
 	}
 	if len(fs) > 0 {
@@ -91,13 +95,8 @@ func kvHeadsTP(v view, role Role) []finding {
 
 // tpFits says whether the model's heads can be split over tp ranks.
 func (v view) tpFits(tp int) bool {
-	if !v.heads.known {
-		return true
-	}
-	if v.Model != nil && v.heads.query > 0 {
-		return v.Model.FitsTP(tp)
-	}
-	return v.heads.query%tp == 0 && v.heads.fit(tp)
+	m, known := v.model()
+	return !known || m.FitsTP(tp)
 }
 
 func dcpTP(v view, role Role) []finding {
@@ -129,9 +128,7 @@ func dcpGQA(v view, role Role) []finding {
 		return nil
 	}
 	kv, query := slices.Max(v.heads.kv), v.heads.query
-	fits := func(dcp int) bool {
-		return l.TP > kv && dcp <= l.TP/kv && query/kv%dcp == 0 && l.TP%dcp == 0
-	}
+	fits := func(dcp int) bool { return l.TP%dcp == 0 && dealsCopies(l.TP, dcp, kv, query) }
 	if fits(l.DCP) {
 		return nil
 	}
@@ -145,16 +142,20 @@ func dcpGQA(v view, role Role) []finding {
 }
 
 func interleaveBlock(v view, role Role) []finding {
-	l, b := v.layout(role), v.side(role).BlockSize
+	l, b := v.layout(role), v.blockTokens(role)
 	if !v.vllmRules() || l.DCP == 1 || b < 1 || b%l.Interleave == 0 {
 		return nil
 	}
 	field := layoutField(role, "interleave")
-	return []finding{{
+	fd := finding{
 		field:   field,
 		message: fmt.Sprintf("%s interleave %d does not divide the block of %d tokens", role, l.Interleave, b),
 		fix:     fmt.Sprintf("set %s to %d", field, largest(min(l.Interleave, b), func(n int) bool { return b%n == 0 })),
-	}}
+	}
+	if v.states() && v.headSharded() {
+		fd.severity = Warn // how the attention backend rounds a raised block is not known
+	}
+	return []finding{fd}
 }
 
 func interleaveUnused(v view, role Role) []finding {
@@ -232,8 +233,8 @@ func gpusPerPod(v view, role Role) []finding {
 		return []finding{f}
 	}
 	if l.PP*v.contextRanks(role) > node {
-		f.field = layoutField(role, "pp")
-		f.fix = fmt.Sprintf("set %s to %d", f.field, max(node/l.TP/v.contextRanks(role), 1))
+		f.field = string(role) + ".args"
+		f.fix = fmt.Sprintf("lower --pipeline-parallel-size on %s to %d", role, max(node/l.TP/v.contextRanks(role), 1))
 		return []finding{f}
 	}
 	f.field = tpField(role)
