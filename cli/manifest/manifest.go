@@ -8,6 +8,7 @@ package manifest
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,6 +46,9 @@ func (p Place) String() string {
 type Error struct {
 	Place Place  `json:"place"`
 	Text  string `json:"message"`
+	// Foreign says that the document is no Kubernetes object and nothing in it points
+	// to a PDPool: of a folder, where people keep other files too, it can be left out.
+	Foreign bool `json:"-"`
 }
 
 func (e *Error) Error() string { return e.Place.String() + ": " + e.Text }
@@ -69,6 +73,29 @@ func Read(file string, text []byte) Content {
 
 func (c *Content) fail(p Place, format string, args ...any) {
 	c.Errors = append(c.Errors, &Error{Place: p, Text: fmt.Sprintf(format, args...)})
+}
+
+func (c *Content) foreign(p Place, text string) {
+	c.Errors = append(c.Errors, &Error{Place: p, Text: text, Foreign: true})
+}
+
+// LeaveOut counts documents that are no Kubernetes objects among the others.
+func (c *Content) LeaveOut() {
+	n := len(c.Errors)
+	c.Errors = slices.DeleteFunc(c.Errors, func(e *Error) bool { return e.Foreign })
+	c.Others += n - len(c.Errors)
+}
+
+// namesPool says that an object without a kind is meant as a PDPool: by its
+// apiVersion, or by a key that is spelled wrong.
+func namesPool(n *yaml.Node) bool {
+	for i := 1; i < len(n.Content); i += 2 {
+		v := aliased(n.Content[i])
+		if v.Kind == yaml.ScalarNode && (v.Value == "PDPool" || strings.HasPrefix(v.Value, v1alpha1.GroupVersion.Group+"/")) {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *Content) chunk(file string, part chunk) {
@@ -112,7 +139,10 @@ func (c *Content) object(d document) {
 	list := kind == "List" || ours && kind == "PDPoolList"
 	switch {
 	case d.node.Kind != yaml.MappingNode:
-		c.fail(at, "the document is no object with apiVersion and kind")
+		c.foreign(at, "the document is no object with apiVersion and kind")
+		return
+	case kind == "" && !namesPool(d.node):
+		c.foreign(at, "the object says no kind")
 		return
 	case kind == "":
 		c.fail(at, "the object says no kind")

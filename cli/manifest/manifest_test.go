@@ -95,20 +95,61 @@ func TestSyntaxErrorHasItsLine(t *testing.T) {
 }
 
 func TestWhatAFieldDoesNotTake(t *testing.T) {
-	got := Read("f.yaml", []byte(strings.Replace(good, "dcp: 4", "dcp: four", 1)))
-	if len(got.Errors) != 1 || got.Errors[0].Error() != "f.yaml:14:7: spec.decode.layout.dcp takes a whole number, not a string" {
-		t.Errorf("%v", got.Errors)
+	for _, c := range []struct {
+		old, now string
+		want     []Fault
+	}{
+		{"dcp: 4", "dcp: four", []Fault{{Field: "decode.layout.dcp", Text: "it takes a whole number, and this is a string", Fix: "give a whole number", Lost: true}}},
+		{"dcp: 4", `dcp: "4"`, []Fault{{Field: "decode.layout.dcp", Text: "it takes a whole number, and this is a string", Fix: "write 4 without quotes"}}},
+		{"dcp: 4", "cdp: 4", []Fault{{Field: "decode.layout.cdp", Text: `unknown field "spec.decode.layout.cdp"`, Fix: "remove it, or look its name up in docs/fields.md"}}},
+		{"      dcp: 4", "      dcp: x\n      cdp: 4", []Fault{
+			{Field: "decode.layout.dcp", Text: "it takes a whole number, and this is a string", Fix: "give a whole number", Lost: true},
+			{Field: "decode.layout.cdp", Text: `unknown field "spec.decode.layout.cdp"`, Fix: "remove it, or look its name up in docs/fields.md"},
+		}},
+	} {
+		got := Read("f.yaml", []byte(strings.Replace(good, c.old, c.now, 1)))
+		if len(got.Errors) > 0 || len(got.Pools) != 1 || len(got.Pools[0].Faults) != len(c.want) {
+			t.Errorf("%s: %+v", c.now, got)
+			continue
+		}
+		for i, f := range got.Pools[0].Faults {
+			if f.Place.Line < 14 {
+				t.Errorf("%s: %v", c.now, f.Place)
+			}
+			f.Place = Place{}
+			if f != c.want[i] {
+				t.Errorf("%s: %+v, want %+v", c.now, f, c.want[i])
+			}
+		}
 	}
-	got = Read("f.yaml", []byte(strings.Replace(good, "dcp: 4", "cdp: 4", 1)))
-	if len(got.Pools) != 1 || len(got.Pools[0].Faults) != 1 || got.Pools[0].Faults[0].Field != "decode.layout.cdp" || got.Pools[0].Faults[0].Place.Line != 14 {
-		t.Errorf("%+v", got)
+}
+
+// TestForeign holds which documents of a folder can be left out.
+func TestForeign(t *testing.T) {
+	for text, foreign := range map[string]bool{
+		"a: b\n":  true,
+		"- 1\n":   true,
+		"hello\n": true,
+		"a: [\n":  false,
+		"apiVersion: pdpool.dev/v1alpha1\nspec: {}\n": false,
+		"Kind: PDPool\nspec: {}\n":                    false,
+	} {
+		got := Read("f.yaml", []byte(text))
+		if len(got.Errors) != 1 || got.Errors[0].Foreign != foreign {
+			t.Errorf("%q: %+v", text, got)
+			continue
+		}
+		got.LeaveOut()
+		if (len(got.Errors) == 0) != foreign || (got.Others == 1) != foreign {
+			t.Errorf("%q: left out %+v", text, got)
+		}
 	}
 }
 
 func TestScalars(t *testing.T) {
 	text := good + "  network: {policy: yes}\n"
-	if got := Read("f", []byte(text)); len(got.Errors) != 1 || !strings.Contains(got.Errors[0].Text, "not a bool") {
-		t.Errorf("yes is a boolean for kubectl: %v", got.Errors)
+	if got := Read("f", []byte(text)); len(got.Pools) != 1 || len(got.Pools[0].Faults) != 1 || !strings.Contains(got.Pools[0].Faults[0].Text, "this is a bool") {
+		t.Errorf("yes is a boolean for kubectl: %+v", got)
 	}
 	text = strings.Replace(good, "dcp: 4", "dcp: 0x4", 1)
 	if got := Read("f", []byte(text)); len(got.Pools) != 1 || got.Pools[0].Spec.Decode.Layout.DCP != 4 {

@@ -3,6 +3,7 @@ package manifest
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,6 +32,9 @@ type Fault struct {
 	Text  string
 	Place Place
 	Fix   string
+	// Lost says that what the field is meant to say is not known, so that nothing can
+	// be said of the rest either.
+	Lost bool
 	// Warns says that the object is taken all the same.
 	Warns bool
 }
@@ -86,25 +90,42 @@ func (d document) find(path []string) Place {
 	return at
 }
 
-// pool decodes an object as an API server would.
+// maxMisfits bounds the values of a wrong type that are told of one object.
+const maxMisfits = 20
+
+// pool decodes an object as an API server would. A value of a type that its field
+// does not take is told and left out, so that the others are looked at.
 func (c *Content) pool(d document) {
 	p := Pool{PDPool: &v1alpha1.PDPool{}, Place: d.place(d.node), doc: d}
 	object, _ := plain(d.node).(map[string]any)
-	text, err := json.Marshal(object)
+	unknown, err := p.decode(object)
+	for range maxMisfits {
+		at := misfit(err)
+		if at == nil {
+			break
+		}
+		f := Fault{Field: below(at.Field), Place: d.find(steps(at.Field)), Text: "it takes " + taken(at) + ", and this is a " + at.Value, Fix: "give " + taken(at)}
+		meant, isNumber := d.quoted(at)
+		if isNumber {
+			f.Fix = "write " + meant.String() + " without quotes"
+		}
+		if !correct(object, steps(at.Field), meant) {
+			break
+		}
+		f.Lost = !isNumber
+		p.Faults = append(p.Faults, f)
+		unknown, err = p.decode(object)
+	}
 	if err != nil {
-		c.fail(p.Place, "the object can't be written as JSON: %v", err)
+		c.fail(p.Place, "the object can't be read as a PDPool: %v", err)
 		return
 	}
-	unknown, err := kjson.UnmarshalStrict(text, p.PDPool, kjson.DisallowUnknownFields)
-	if err != nil {
-		c.fail(d.unmarshalPlace(err), "%s", misfit(err))
-		return
-	}
+	misfits := len(p.Faults)
 	for _, err := range unknown {
 		p.Faults = append(p.Faults, d.fault(err))
 	}
-	limits := d.limits(object)
-	if len(limits) == 0 { // else they may follow from those
+	limits := slices.DeleteFunc(d.limits(object), func(f Fault) bool { return p.wrong(f.Field) })
+	if len(limits)+misfits == 0 { // else they may follow from those
 		limits = d.related(p.PDPool)
 	}
 	p.Faults = append(p.Faults, limits...)
@@ -112,21 +133,74 @@ func (c *Content) pool(d document) {
 	c.Pools = append(c.Pools, p)
 }
 
-// unmarshalPlace is where the value stands that a field does not take.
-func (d document) unmarshalPlace(err error) Place {
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) && wrong.Field != "" {
-		return d.find(steps(wrong.Field))
+// decode reads the object anew, and returns the fields that there are not.
+func (p *Pool) decode(object map[string]any) (unknown []error, err error) {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
 	}
-	return d.place(d.node)
+	p.PDPool = &v1alpha1.PDPool{}
+	return kjson.UnmarshalStrict(text, p.PDPool, kjson.DisallowUnknownFields)
 }
 
-func misfit(err error) string {
+// wrong says that a field has a fault already.
+func (p *Pool) wrong(field string) bool {
+	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Field == field && !f.Warns })
+}
+
+// misfit is the value that a field does not take; nil for other errors.
+func misfit(err error) *json.UnmarshalTypeError {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) && wrong.Field != "" {
-		return wrong.Field + " takes " + taken(wrong) + ", not a " + wrong.Value
+		return wrong
 	}
-	return "the object can't be read as a PDPool: " + err.Error()
+	return nil
+}
+
+// correct puts what is meant in the place of a value, or takes it out where that is
+// not known, and says whether the value was there.
+func correct(value any, path []string, meant json.Number) bool {
+	if len(path) == 0 {
+		return false
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		inner, ok := v[path[0]]
+		switch {
+		case !ok:
+			return false
+		case len(path) > 1:
+			return correct(inner, path[1:], meant)
+		case meant != "":
+			v[path[0]] = meant
+		default:
+			delete(v, path[0])
+		}
+		return true
+	case []any: // the error names no index
+		found := false
+		for _, item := range v {
+			found = correct(item, path, "") || found
+		}
+		return found
+	}
+	return false
+}
+
+// quoted is the whole number that a text in its place is meant as.
+func (d document) quoted(wrong *json.UnmarshalTypeError) (json.Number, bool) {
+	n := d.node
+	for _, step := range steps(wrong.Field) {
+		_, n = child(n, step)
+	}
+	if n == nil || n.Kind != yaml.ScalarNode || !strings.HasPrefix(wrong.Type.Kind().String(), "int") {
+		return "", false
+	}
+	i, err := strconv.ParseInt(n.Value, 10, 32)
+	if err != nil {
+		return "", false
+	}
+	return json.Number(strconv.FormatInt(i, 10)), true
 }
 
 func taken(e *json.UnmarshalTypeError) string {

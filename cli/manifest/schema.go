@@ -77,7 +77,7 @@ func (h *holder) hold(s *schema, value any, path string) {
 	case map[string]any:
 		for _, name := range s.Required {
 			if v[name] == nil {
-				h.fault(join(path, name), join(path, name)+" is missing", "set it")
+				h.fault(join(path, name), join(path, name)+" is missing", "set "+join(path, name))
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(v)) {
@@ -134,9 +134,10 @@ func (s *schema) bounds(value string) (text, fix string) {
 	switch {
 	case err != nil:
 	case s.Minimum != nil && f < *s.Minimum:
-		return fmt.Sprintf("is below %v", *s.Minimum), "raise it"
+		return fmt.Sprintf("is below %v", *s.Minimum), fmt.Sprintf("set it to %v or more", *s.Minimum)
 	case s.Maximum != nil && f > *s.Maximum:
-		return fmt.Sprintf("is above %s", strconv.FormatFloat(*s.Maximum, 'f', -1, 64)), "lower it"
+		most := strconv.FormatFloat(*s.Maximum, 'f', -1, 64)
+		return "is above " + most, "set it to " + most + " or less"
 	}
 	return "", ""
 }

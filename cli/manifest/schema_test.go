@@ -100,10 +100,10 @@ func TestExpressions(t *testing.T) {
 func TestLimits(t *testing.T) {
 	for _, c := range []struct{ old, now, field, text, fix string }{
 		{"type: Simulator", "type: simulator", "engine.type", `"simulator" is none of`, "write Simulator"},
-		{"dcp: 4", "dcp: 0", "decode.layout.dcp", `0 is below 1`, "raise it"},
-		{"dcp: 4", "dcp: 4096", "decode.layout.dcp", `4096 is above 1024`, "lower it"},
+		{"dcp: 4", "dcp: 0", "decode.layout.dcp", `0 is below 1`, "set it to 1 or more"},
+		{"dcp: 4", "dcp: 4096", "decode.layout.dcp", `4096 is above 1024`, "set it to 1024 or less"},
 		{"name: deepseek-ai/DeepSeek-R1", "name: ''", "model.name", "too short", "at least 1"},
-		{"model: {name: deepseek-ai/DeepSeek-R1}", "model: {maxLength: 5}", "model.name", "is missing", "set it"},
+		{"model: {name: deepseek-ai/DeepSeek-R1}", "model: {maxLength: 5}", "model.name", "is missing", "set model.name"},
 		{"type: Simulator", "type: vLLM", "engine.image", "engine.image is missing", "set engine.image"},
 		{"{name: deepseek-ai/DeepSeek-R1}", "{name: x, geometry: {kind: GQA, layers: 2, attentionHeads: 6, kvHeads: 4, headValues: 8}}", "model.geometry.kvHeads", "has to divide", "set"},
 		{"{name: deepseek-ai/DeepSeek-R1}", "{name: x, geometry: {kind: MLA, layers: 2, attentionHeads: 6, kvHeads: 4, headValues: 8}}", "model.geometry.kvHeads", "though kind is MLA", "set"},
