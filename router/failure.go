@@ -20,6 +20,7 @@ const (
 	codeBusy         = "overloaded"
 	codeShare        = "client-share" // one client's host has all that one may have
 	codeNotFound     = "not_found"
+	codeMethod       = "method_not_allowed"
 	codeUnreachable  = "leg-unreachable" // no connection to the engine
 	codeLost         = "leg-lost"        // the connection ended before the answer did
 	codeFailed       = "leg-failed"      // the engine says that it failed

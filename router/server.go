@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -113,9 +114,26 @@ func (s *Server) elsewhere(mux *http.ServeMux) http.Handler {
 			return
 		}
 		f := &failure{status: http.StatusNotFound, code: codeNotFound, text: fmt.Sprintf("there is no %.16s %.128s here", r.Method, r.URL.Path)}
+		if allowed := methods(mux, r); allowed != "" {
+			w.Header().Set("Allow", allowed)
+			f.status, f.code, f.text = http.StatusMethodNotAllowed, codeMethod, fmt.Sprintf("%.128s takes %s, not %.16s", r.URL.Path, allowed, r.Method)
+		}
 		s.metrics.request("other", f.status)
 		f.write(w, s.Idle)
 	})
+}
+
+// methods lists those that mux takes for a request's path, as in the header Allow.
+func methods(mux *http.ServeMux, r *http.Request) string {
+	var allowed []string
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+		other := *r
+		other.Method = method
+		if _, pattern := mux.Handler(&other); pattern != "" && path.Clean(r.URL.Path) == r.URL.Path {
+			allowed = append(allowed, method)
+		}
+	}
+	return strings.Join(allowed, ", ")
 }
 
 // OpsHandler serves probes and metrics on a port that clients don't reach.

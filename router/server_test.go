@@ -186,7 +186,7 @@ func TestTokenize(t *testing.T) {
 // TestPathsThatAreNotClean get an error as all others, and are sent nowhere.
 func TestPathsThatAreNotClean(t *testing.T) {
 	r := newRig(t)
-	for _, line := range []string{"POST //v1/completions", "GET /v1/../health", "GET /v1/./models", "OPTIONS *", "PUT /v1/completions"} {
+	for _, line := range []string{"POST //v1/completions", "GET /v1/../health", "GET /v1/./models", "OPTIONS *", "PUT /v1//completions"} {
 		method, at, _ := strings.Cut(line, " ")
 		w := httptest.NewRecorder()
 		q := httptest.NewRequest(method, "/", http.NoBody)
@@ -212,6 +212,41 @@ func TestGarbage(t *testing.T) {
 			if response.StatusCode >= 500 {
 				t.Errorf("%s %.20q: status %d", path, body, response.StatusCode)
 			}
+		}
+	}
+}
+
+// TestMethods holds that a path which there is, asked by a method that it does not take,
+// says which ones it takes, and that one which there is not says just that.
+func TestMethods(t *testing.T) {
+	h := newRig(t).Handler()
+	for _, c := range []struct {
+		method, path, allow string
+		status              int
+		code                string
+	}{
+		{http.MethodGet, completions, "POST", 405, codeMethod},
+		{http.MethodHead, chatCompletions, "POST", 405, codeMethod},
+		{http.MethodDelete, "/tokenize", "POST", 405, codeMethod},
+		{http.MethodPost, "/v1/models", "GET, HEAD", 405, codeMethod},
+		{http.MethodOptions, "/metrics", "GET, HEAD", 405, codeMethod},
+		{"", completions, "POST", 405, codeMethod},
+		{http.MethodGet, "/v1/nothing", "", 404, codeNotFound},
+		{http.MethodPost, "/v1//models", "", 404, codeNotFound},
+		{http.MethodGet, "/v1/../v1/models", "", 404, codeNotFound},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		r.Method, r.URL.Path = c.method, c.path
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		var body struct {
+			Error struct{ Message, Code string }
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || w.Code != c.status || body.Error.Code != c.code || w.Header().Get("Allow") != c.allow {
+			t.Errorf("%s %s: %v, status %d, Allow %q, %s", c.method, c.path, err, w.Code, w.Header().Get("Allow"), w.Body)
+		}
+		if !strings.Contains(body.Error.Message, c.allow) {
+			t.Errorf("%s %s: %s", c.method, c.path, body.Error.Message)
 		}
 	}
 }
