@@ -51,11 +51,14 @@ func nodeChanges() predicate.Predicate {
 	}
 }
 
+// queue is where handlers of events say which pools have to look.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
 // everyPool has all pools look again, after a pause in which further changes bring no
-// further looks.
+// further looks. What they share is computed anew by the first of them.
 func (r *PDPoolReconciler) everyPool() handler.EventHandler {
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	all := func(ctx context.Context, q queue) {
+		r.inventory.changed()
 		var pools v1alpha1.PDPoolList
 		if r.Client.List(ctx, &pools, client.UnsafeDisableDeepCopy) != nil {
 			return // from the cache, which ends with the manager alone

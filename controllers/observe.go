@@ -42,7 +42,6 @@ func (r *PDPoolReconciler) observe(ctx context.Context, pool *v1alpha1.PDPool) (
 		revisions   appsv1.ControllerRevisionList
 		bindings    rbacv1.RoleBindingList
 		policies    networkingv1.NetworkPolicyList
-		everyPod    corev1.PodList
 	)
 	mine := []client.ListOption{client.InNamespace(pool.Namespace), client.MatchingFields{ownerIndex: string(pool.UID)}}
 	for _, list := range []client.ObjectList{&pods, &services, &accounts, &deployments, &revisions, &bindings, &policies} {
@@ -50,21 +49,13 @@ func (r *PDPoolReconciler) observe(ctx context.Context, pool *v1alpha1.PDPool) (
 			return seen, fmt.Errorf("list children: %w", err)
 		}
 	}
-	if err := r.Client.List(ctx, &everyPod, client.HasLabels{v1alpha1.LabelPool}, client.UnsafeDisableDeepCopy); err != nil {
-		return seen, fmt.Errorf("list the pods of all pools: %w", err)
+	all, err := r.inventory.look(ctx, r.Client)
+	if err != nil {
+		return seen, err
 	}
-	var nodes corev1.NodeList
-	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return seen, fmt.Errorf("list the nodes: %w", err)
-	}
-	seen.Devices = pdpool.NewInventory(nodes.Items, everyPod.Items, seen.Now)
+	seen.Devices, seen.PortBlocks = all.devices.At(seen.Now), all.blocks
 	seen.Pods, seen.Services, seen.ServiceAccounts = pods.Items, services.Items, accounts.Items
 	seen.Deployments, seen.ControllerRevisions, seen.RoleBindings = deployments.Items, revisions.Items, bindings.Items
 	seen.NetworkPolicies = policies.Items
-	for i := range everyPod.Items {
-		if block, ok := pdpool.PortBlock(&everyPod.Items[i]); ok {
-			seen.PortBlocks = append(seen.PortBlocks, block)
-		}
-	}
 	return seen, nil
 }

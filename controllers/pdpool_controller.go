@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
@@ -55,6 +56,8 @@ type PDPoolReconciler struct {
 	Defaults pdpool.Defaults
 	// Now is the clock.
 	Now func() time.Time
+
+	inventory inventory
 }
 
 // SetupWithManager registers the controller, its watches and its index.
@@ -73,7 +76,12 @@ func (r *PDPoolReconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manage
 			// this at the latest for every pool.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		})
+	owner := handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &v1alpha1.PDPool{}, handler.OnlyControllerOwner())
 	for _, kind := range ownedKinds() {
+		if _, ok := kind.(*corev1.Pod); ok {
+			b = b.Watches(kind, r.notingPods(owner))
+			continue
+		}
 		b = b.Owns(kind)
 	}
 	b = b.Watches(&corev1.Node{}, r.everyPool(), builder.WithPredicates(nodeChanges()))

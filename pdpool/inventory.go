@@ -56,6 +56,14 @@ func NewInventory(nodes []corev1.Node, pods []corev1.Pod, now time.Time) Invento
 	return inv
 }
 
+// At is the inventory as it is at another time, when a node may have come to count as
+// lost. They share what they hold, which nobody changes, so that several goroutines may
+// use them at once.
+func (inv Inventory) At(now time.Time) Inventory { //nolint:gocritic // three words
+	inv.now = now
+	return inv
+}
+
 // holder is the key of a pool among the holders of devices.
 func holder(namespace, pool string) string {
 	if pool == "" {

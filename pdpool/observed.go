@@ -25,7 +25,8 @@ type Observed struct {
 	RoleBindings        []rbacv1.RoleBinding
 	NetworkPolicies     []networkingv1.NetworkPolicy
 	// PortBlocks are the first ports of the blocks that engine pods of any pool in
-	// the cluster hold (PortBlock of each pod with LabelPool), with repetitions.
+	// the cluster hold (PortBlock of each pod with LabelPool), with repetitions. Looks of
+	// several pools share it, as they do Devices.
 	PortBlocks []int
 	// Devices are those of the cluster, as nodes and the engine pods of all pools tell.
 	Devices Inventory
