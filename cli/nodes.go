@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,7 +28,7 @@ const askTime = "--request-timeout=30s"
 
 // inventory is how to ask whether there are GPUs; nil where nobody wants to know.
 func (o Options) inventory(ctx context.Context, f checkFlags) (func(*v1alpha1.PDPool) *Devices, error) {
-	var stock cluster
+	stock := cluster{namespace: corev1.NamespaceDefault}
 	switch {
 	case f.nodes != "":
 		src, err := o.sources(f.nodes)
@@ -51,18 +52,26 @@ func (o Options) inventory(ctx context.Context, f checkFlags) (func(*v1alpha1.PD
 	}
 	inventory := pdpool.NewInventory(stock.nodes, stock.pods, o.Now())
 	return func(pool *v1alpha1.PDPool) *Devices {
-		fit := inventory.Fit(pool)
+		// Where kubectl apply would put it, its pods may be already: they hold devices
+		// for it, and not against it.
+		there := *pool
+		there.Namespace = cmp.Or(pool.Namespace, stock.namespace)
+		fit := inventory.Fit(&there)
 		return &Devices{Available: fit.All(), Message: fit.String(), Fit: fit}
 	}, nil
 }
 
-// askCluster reads nodes, and the pods that hold devices.
+// askCluster reads nodes, the pods that hold devices, and the namespace of the context.
 func (o Options) askCluster(ctx context.Context, f checkFlags, into *cluster) error {
 	var connection []string
 	for _, flag := range []struct{ name, value string }{{"--context", f.context}, {"--kubeconfig", f.kubeconfig}} {
 		if flag.value != "" {
 			connection = append(connection, flag.name, flag.value)
 		}
+	}
+	// Without a kubeconfig, as in a pod, there is no context and so no namespace of one.
+	if answer, err := o.Kubectl(ctx, append([]string{"config", "view", "--minify", "-o", "jsonpath={..namespace}"}, connection...)...); err == nil {
+		into.namespace = cmp.Or(string(bytes.TrimSpace(answer)), into.namespace)
 	}
 	for _, question := range [][]string{
 		{"get", "nodes", "-o", "json", askTime},
@@ -83,6 +92,8 @@ func (o Options) askCluster(ctx context.Context, f checkFlags, into *cluster) er
 type cluster struct {
 	nodes []corev1.Node
 	pods  []corev1.Pod
+	// namespace is that of pools which name none.
+	namespace string
 }
 
 // read takes all nodes and pods of a stream of YAML or JSON.

@@ -51,33 +51,35 @@ func TestCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	busy := `{"kind":"PodList","items":[{"metadata":{"name":"x","namespace":"y"},"spec":{"nodeName":"mi300x-0","containers":[
+	busy := `{"kind":"PodList","items":[{"metadata":{"name":"x","namespace":"y","labels":{"pdpool.dev/pool":"POOL"}},"spec":{"nodeName":"mi300x-0","containers":[
 		{"name":"c","resources":{"requests":{"amd.com/gpu":"1"},"limits":{"amd.com/gpu":"1"}}}]},"status":{"phase":"Running"}}]}`
 	for _, c := range []struct {
-		name, pods string
-		available  bool
+		name, pods, namespace string
+		available             bool
 	}{
-		{"all free", `{"kind":"PodList","items":[]}`, true},
-		{"one device taken", busy, false},
+		{"all free", `{"kind":"PodList","items":[]}`, "", true},
+		{"one device taken by another pool", strings.Replace(busy, "POOL", "other", 1), "y", false},
+		{"one device taken by no pool", strings.Replace(busy, "pdpool.dev/pool", "app", 1), "y", false},
+		{"one device taken by a pool of this name elsewhere", strings.Replace(busy, "POOL", "r1", 1), "", false},
+		{"one device taken by itself", strings.Replace(busy, "POOL", "r1", 1), "y", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var asked [][]string
 			kubectl := func(_ context.Context, args ...string) ([]byte, error) {
 				asked = append(asked, args)
-				if slices.Contains(args, "nodes") {
+				switch {
+				case args[0] == "config":
+					return []byte(c.namespace), nil
+				case slices.Contains(args, "nodes"):
 					return nodes, nil
 				}
 				return []byte(c.pods), nil
 			}
-			got := runWith(t, Options{Kubectl: kubectl}, "", "check", "-f", "testdata/manifests/r1.yaml", "--cluster", "--context", "there", "-o", "json")
-			var r Report
-			if err := json.Unmarshal([]byte(got.out), &r); err != nil || len(r.Pools) != 1 || r.Pools[0].GPUs == nil {
-				t.Fatalf("%v: %s", got.err, got.out)
-			}
-			if gpus := r.Pools[0].GPUs; gpus.Available != c.available {
+			gpus := devicesSaid(t, kubectl, "--context", "there")
+			if gpus.Available != c.available {
 				t.Errorf("%+v", gpus)
 			}
-			if len(asked) != 2 || !slices.Contains(asked[0], "there") || !slices.Contains(asked[1], "--all-namespaces") {
+			if len(asked) != 3 || !slices.Contains(asked[0], "there") || !slices.Contains(asked[1], "there") || !slices.Contains(asked[2], "--all-namespaces") {
 				t.Errorf("asked %v", asked)
 			}
 		})
@@ -86,4 +88,15 @@ func TestCluster(t *testing.T) {
 	if got := runWith(t, Options{Kubectl: fails}, "", "check", "-f", "testdata/manifests/r1.yaml", "--cluster"); got.code != 2 || got.err == nil {
 		t.Errorf("exit status %d: %v", got.code, got.err)
 	}
+}
+
+// devicesSaid is what check says of the devices of the cluster.
+func devicesSaid(t *testing.T, kubectl func(context.Context, ...string) ([]byte, error), more ...string) *Devices {
+	t.Helper()
+	got := runWith(t, Options{Kubectl: kubectl}, "", append([]string{"check", "-f", "testdata/manifests/r1.yaml", "--cluster", "-o", "json"}, more...)...)
+	var r Report
+	if err := json.Unmarshal([]byte(got.out), &r); err != nil || len(r.Pools) != 1 || r.Pools[0].GPUs == nil {
+		t.Fatalf("%v: %s", got.err, got.out)
+	}
+	return r.Pools[0].GPUs
 }
