@@ -22,13 +22,6 @@ const (
 	Decode  Role = "decode"
 )
 
-func (r Role) other() Role {
-	if r == Prefill {
-		return Decode
-	}
-	return Prefill
-}
-
 // Layout holds the parallel degrees of one engine instance. The zero value of a
 // degree means "not said"; Defaulted replaces it.
 type Layout struct {

@@ -14,12 +14,12 @@ func (v view) unequalTP() (prefill, decode int, unequal bool) {
 
 func tpMultiple(v view) []finding {
 	p, d, unequal := v.unequalTP()
-	if !unequal || max(p, d)%min(p, d) == 0 || (v.mover != MoverEngine && !v.headSharded() && !v.states()) {
+	if !unequal || max(p, d)%min(p, d) == 0 || (v.mover != MoverEngine && !v.headSharded()) {
 		return nil
 	}
 	fit := largest(d, func(tp int) bool { return (p%tp == 0 || tp%p == 0) && v.tpFits(tp) })
 	fix := fmt.Sprintf("set decode.layout.tp to %d", v.tpFor(Decode, fit))
-	if v.vllmConnector() && v.heads.known && !v.headSharded() && !v.states() {
+	if v.vllmConnector() && v.heads.known && !v.headSharded() {
 		fix += ", or transfer.mover to Agent"
 	}
 	return []finding{{

@@ -6,21 +6,21 @@ import (
 )
 
 // blockTokens is the block size of a side as its engine will have it: models with
-// recurrent state may get a larger one than is asked for, or than the engine's own
-// where none is. 0 is not known.
+// recurrent state may get a larger one than is asked for. 0 is not known.
 func (v view) blockTokens(role Role) int {
+	b := v.side(role).BlockSize
 	if !v.states() || !v.vllmRules() {
-		return v.side(role).BlockSize
+		return b
 	}
 	p, err := v.Model.Pool(v.cache(role))
 	if err != nil {
-		return 0
+		return b
 	}
 	return p.BlockTokens
 }
 
 func interleaveIndexer(v view) []finding {
-	l, b := v.decode, v.blockTokens(Decode)
+	l, b := v.decode, v.Decode.BlockSize
 	if !v.vllmRules() || !v.dealt() || !v.indexed() || b < 1 || l.Interleave == b {
 		return nil
 	}
@@ -36,7 +36,7 @@ func interleaveIndexer(v view) []finding {
 const largePiece = 16 << 10
 
 func interleavePieces(v view) []finding {
-	l, b := v.decode, v.blockTokens(Decode)
+	l, b := v.decode, v.Decode.BlockSize
 	row := v.latentRow()
 	if !v.vllmConnector() || v.Backend != RDMA || !v.dealt() || b <= l.Interleave || row == 0 || row*int64(l.Interleave) >= largePiece {
 		return nil
@@ -159,10 +159,12 @@ func readGroups(v view) []finding {
 	}}
 }
 
-// blockLists is the number of block lists of a sequence in vLLM's decode.
+// blockLists is the number of block lists of a sequence in vLLM's decode. Layers with
+// chunks have none of their own: vLLM turns the hybrid manager off for them, unless an
+// environment variable says otherwise.
 func (v view) blockLists() int {
 	lists := v.Model.AttentionGroups() + len(v.Model.States())
-	if v.hybridOff(Decode) {
+	if v.Decode.NoHybrid || v.Model.has(ChunkedLocal) {
 		return min(lists, 1+len(v.Model.States()))
 	}
 	return lists

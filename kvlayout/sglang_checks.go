@@ -1,9 +1,6 @@
 package kvlayout
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 func sglangDecodeCP(v view, role Role) []finding {
 	cp := v.side(role).PCP
@@ -17,7 +14,7 @@ func sglangDecodeCP(v view, role Role) []finding {
 
 func sglangCPDCP(v view, role Role) []finding {
 	cp, dcp := v.side(role).PCP, v.layout(role).DCP
-	if v.Engine != SGLang || cp < 2 || dcp == 1 {
+	if v.Engine != SGLang || cp < 2 || dcp == 1 || role == Decode { // for decode, sglang-decode-cp
 		return nil
 	}
 	return []finding{{
@@ -54,8 +51,10 @@ func ppPair(v view) []finding {
 	if v.Engine != SGLang || d == 1 || d == p {
 		return nil
 	}
+	field := layoutField(Decode, "pp")
 	return []finding{{
-		field: "decode.args", message: fmt.Sprintf("prefill has %d pipeline stages and decode %d", p, d), fix: "remove --pp-size on decode",
+		field: field, message: fmt.Sprintf("prefill has %d pipeline stages and decode %d", p, d),
+		fix: fmt.Sprintf("set %s to 1", field),
 	}}
 }
 
@@ -102,8 +101,8 @@ func sglangIndexTP(v view) []finding {
 	}
 	if v.prefill.PP > 1 {
 		return v.bound(Prefill, featureSGLangIndexTP, finding{
-			field:   "prefill.args",
-			message: fmt.Sprintf("prefill has %d pipeline stages, on a model with an indexer", v.prefill.PP), fix: "remove --pp-size on prefill",
+			field:   layoutField(Prefill, "pp"),
+			message: fmt.Sprintf("prefill has %d pipeline stages, on a model with an indexer", v.prefill.PP), fix: "set prefill.layout.pp to 1",
 		})
 	}
 	p, d, unequal := v.unequalTP()
@@ -127,24 +126,6 @@ func sglangStateTP(v view) []finding {
 	}}
 }
 
-// sglangHeadCopies: decode ranks that copy a head each took another one, where a prefill
-// rank has several.
-func sglangHeadCopies(v view) []finding {
-	p, d, unequal := v.sglangHeads()
-	if !unequal {
-		return nil
-	}
-	at := slices.IndexFunc(v.heads.kv, func(heads int) bool { return p < heads && heads < d })
-	if at < 0 {
-		return nil
-	}
-	return v.bound(Prefill, featureSGLangHeadCopies, finding{
-		field:   "engine.version",
-		message: fmt.Sprintf("prefill attention tp %d and decode %d, with copies of %d KV heads on decode alone", p, d, v.heads.kv[at]),
-		fix:     fmt.Sprintf("use an engine.image of SGLang 0.5.21 or later, or set decode.layout.tp to %d", v.tpFor(Decode, p)),
-	})
-}
-
 func sglangHeadsTP(v view) []finding {
 	p, d, unequal := v.sglangHeads()
 	if !unequal {
@@ -156,15 +137,15 @@ func sglangHeadsTP(v view) []finding {
 	}}
 }
 
-func sglangSparseDCP(v view, role Role) []finding {
-	dcp := v.layout(role).DCP
-	if v.Engine != SGLang || dcp == 1 || !v.indexed() || v.headSharded() {
+func sglangSparseDCP(v view) []finding {
+	if v.Engine != SGLang || v.decode.DCP == 1 || !v.indexed() || v.headSharded() {
 		return nil
 	}
-	field := layoutField(role, "dcp")
-	return v.bound(role, featureSGLangSparseDCP, finding{
-		field: field, message: fmt.Sprintf("%s dcp %d on a model with sparse attention", role, dcp), fix: fmt.Sprintf("set %s to 1", field),
-	})
+	message := fmt.Sprintf("decode dcp %d on a model with sparse attention", v.decode.DCP)
+	if s := v.Decode.Speculation; s != "" {
+		message += " and speculative decoding (" + s + ")"
+	}
+	return []finding{{field: layoutField(Decode, "dcp"), message: message, fix: "set decode.layout.dcp to 1"}}
 }
 
 func sglangSpeculation(v view) []finding {

@@ -21,14 +21,10 @@ func degrees(v view, role Role) []finding {
 		}
 		if d.value < 1 || d.value > maxDegree {
 			field := layoutField(role, d.name)
-			fd := finding{
+			fs = append(fs, finding{
 				field: field, message: fmt.Sprintf("%s %s is %d", role, d.name, d.value),
 				fix: fmt.Sprintf("set %s to a number from 1 to %d", field, maxDegree),
-			}
-			if d.name == "pp" { // which is no field of a pool
-				fd.field, fd.fix = string(role)+".args", fmt.Sprintf("remove --pipeline-parallel-size on %s", role)
-			}
-			fs = append(fs, fd)
+			})
 		}
 	}
 	if len(fs) > 0 {
@@ -142,20 +138,16 @@ func dcpGQA(v view, role Role) []finding {
 }
 
 func interleaveBlock(v view, role Role) []finding {
-	l, b := v.layout(role), v.blockTokens(role)
+	l, b := v.layout(role), v.side(role).BlockSize
 	if !v.vllmRules() || l.DCP == 1 || b < 1 || b%l.Interleave == 0 {
 		return nil
 	}
 	field := layoutField(role, "interleave")
-	fd := finding{
+	return []finding{{
 		field:   field,
 		message: fmt.Sprintf("%s interleave %d does not divide the block of %d tokens", role, l.Interleave, b),
 		fix:     fmt.Sprintf("set %s to %d", field, largest(min(l.Interleave, b), func(n int) bool { return b%n == 0 })),
-	}
-	if v.states() && v.headSharded() {
-		fd.severity = Warn // how the attention backend rounds a raised block is not known
-	}
-	return []finding{fd}
+	}}
 }
 
 func interleaveUnused(v view, role Role) []finding {
@@ -233,8 +225,8 @@ func gpusPerPod(v view, role Role) []finding {
 		return []finding{f}
 	}
 	if l.PP*v.contextRanks(role) > node {
-		f.field = string(role) + ".args"
-		f.fix = fmt.Sprintf("lower --pipeline-parallel-size on %s to %d", role, max(node/l.TP/v.contextRanks(role), 1))
+		f.field = layoutField(role, "pp")
+		f.fix = fmt.Sprintf("set %s to %d", f.field, max(node/l.TP/v.contextRanks(role), 1))
 		return []finding{f}
 	}
 	f.field = tpField(role)
