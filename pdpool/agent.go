@@ -30,9 +30,10 @@ func agentLiveness(port int) *corev1.Probe {
 	return p
 }
 
-func memoryLimit() corev1.EnvVar {
+// memoryLimit tells a container its memory limit, the node's memory where it has none.
+func memoryLimit(container string) corev1.EnvVar {
 	return corev1.EnvVar{Name: memlimit.Env, ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{
-		ContainerName: v1alpha1.ContainerAgent, Resource: "limits.memory", Divisor: resource.MustParse("1"),
+		ContainerName: container, Resource: "limits.memory", Divisor: resource.MustParse("1"),
 	}}}
 }
 
@@ -63,7 +64,7 @@ func (r *Resolved) agentContainer(image string, m marks) corev1.Container {
 			fromField(agentconfig.EnvPodIP, "status.podIP"),
 			fromField(agentconfig.EnvNode, "spec.nodeName"),
 			fromField(agentconfig.EnvPod, "metadata.name"),
-			memoryLimit(),
+			memoryLimit(v1alpha1.ContainerAgent),
 		},
 		Ports:          []corev1.ContainerPort{port(agentPort, ports.Agent)},
 		Resources:      r.AgentResources,

@@ -25,11 +25,14 @@ const (
 // that it has, in seconds.
 const routerGrace = 120
 
-// smallRequest is what a router asks for when the spec says nothing.
-func smallRequest() corev1.ResourceRequirements {
-	return corev1.ResourceRequirements{Requests: corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi"),
-	}}
+// routerResources are what a router has when the spec says nothing. Streams take less
+// than 100 MiB for the 1024 requests that are in work at once; of the limit a quarter is for
+// their bodies, 128 KiB each, which are in memory about twice while they grow.
+func routerResources() corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")},
+		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi")},
+	}
 }
 
 // routerRecord is what a ControllerRevision holds of a router's revision.
@@ -40,7 +43,7 @@ type routerRecord struct {
 
 // newRouterRecord renders the router's pods.
 func (r *Resolved) newRouterRecord(pool *v1alpha1.PDPool) routerRecord {
-	hash := routerRevision(pool.Spec.Router)
+	hash := r.routerRevision(pool.Spec.Router)
 	labels := childLabels(pool, v1alpha1.RoleRouter)
 	labels[v1alpha1.LabelRevision] = hash
 	return routerRecord{Version: recordVersion, Template: corev1.PodTemplateSpec{
@@ -60,6 +63,11 @@ func (r *Resolved) newRouterRecord(pool *v1alpha1.PDPool) routerRecord {
 }
 
 func (r *Resolved) routerContainer(pool *v1alpha1.PDPool) corev1.Container {
+	// Who does not have to be heard is not: a flag without a value opens no port.
+	registrations, ports := "", []corev1.ContainerPort{port("http", routerHTTP), port("metrics", routerMetrics)}
+	if r.Router.Registrations {
+		registrations, ports = ":"+strconv.Itoa(routerRegistrations), append(ports, port("registrations", routerRegistrations))
+	}
 	return corev1.Container{
 		Name:  v1alpha1.ContainerRouter,
 		Image: r.Router.Image,
@@ -68,11 +76,10 @@ func (r *Resolved) routerContainer(pool *v1alpha1.PDPool) corev1.Container {
 			"--pool=" + pool.Name,
 			"--listen=:" + strconv.Itoa(routerHTTP),
 			"--metrics=:" + strconv.Itoa(routerMetrics),
-			"--registrations=:" + strconv.Itoa(routerRegistrations),
+			"--registrations=" + registrations,
 		},
-		Ports: []corev1.ContainerPort{
-			port("http", routerHTTP), port("metrics", routerMetrics), port("registrations", routerRegistrations),
-		},
+		Env:             []corev1.EnvVar{memoryLimit(v1alpha1.ContainerRouter)},
+		Ports:           ports,
 		Resources:       r.Router.Resources,
 		StartupProbe:    startup(routerMetrics, "/healthz", agentStartup),
 		ReadinessProbe:  probe(routerMetrics, "/readyz", probePeriod, 2),
@@ -96,7 +103,11 @@ func (r *Resolved) applied(pool *v1alpha1.PDPool) []Object {
 	if !r.Router.Builtin {
 		return out
 	}
-	return append(out, serviceAccount(pool), roleBinding(pool), routerService(pool), routersService(pool))
+	out = append(out, serviceAccount(pool), roleBinding(pool), routerService(pool))
+	if r.Router.Registrations {
+		out = append(out, routersService(pool))
+	}
+	return out
 }
 
 func membersService(pool *v1alpha1.PDPool) *corev1.Service {

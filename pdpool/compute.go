@@ -81,6 +81,7 @@ func newPlanner(pool *v1alpha1.PDPool, seen Observed, d Defaults) *planner {
 	}
 	p.prefill = p.newRoleState(kvlayout.Prefill, pool.Status.Prefill)
 	p.decode = p.newRoleState(kvlayout.Decode, pool.Status.Decode)
+	p.resolved.Router.Registrations = p.registers()
 	return p
 }
 

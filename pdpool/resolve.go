@@ -90,6 +90,8 @@ type Router struct {
 	Replicas  int
 	Image     string
 	Resources corev1.ResourceRequirements
+	// Registrations says that engines register with it: those that move their own bytes.
+	Registrations bool
 }
 
 // Side returns one role.
@@ -135,6 +137,7 @@ func Resolve(pool *v1alpha1.PDPool, d Defaults) Resolved {
 	r.keepRecorded(pool)
 	r.resolveTransfer(spec.Transfer)
 	r.Router = router(spec.Router, d)
+	r.Router.Registrations = r.Mover == kvlayout.MoverEngine
 	r.NetworkPolicy = cmp.Or(spec.Network.Policy, v1alpha1.NetworkPolicyManaged) == v1alpha1.NetworkPolicyManaged
 	r.Pairing = r.pairing(spec)
 	return r
@@ -302,7 +305,7 @@ func router(s v1alpha1.RouterSpec, d Defaults) Router {
 	if s.Resources != nil {
 		out.Resources = *s.Resources
 	} else {
-		out.Resources = smallRequest()
+		out.Resources = routerResources()
 	}
 	return out
 }

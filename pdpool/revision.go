@@ -103,10 +103,13 @@ type routerInputs struct {
 	Version   int                          `json:"v"`
 	Image     string                       `json:"image,omitempty"`
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+	// Unheard says that no engine registers with it.
+	Unheard bool `json:"unheard,omitempty"`
 }
 
-func routerRevision(s v1alpha1.RouterSpec) string {
-	return hash(8, routerInputs{Version: hashVersion, Image: s.Image, Resources: s.Resources})
+// routerRevision is the hash of what a user wants of the router's pods.
+func (r *Resolved) routerRevision(s v1alpha1.RouterSpec) string {
+	return hash(8, routerInputs{Version: hashVersion, Image: s.Image, Resources: s.Resources, Unheard: !r.Router.Registrations})
 }
 
 // hash is the first n characters of a hash over the JSON of v, in an alphabet fit

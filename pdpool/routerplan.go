@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
+	"github.com/pdpool/pdpool/kvlayout"
 )
 
 // recordRouter keeps the router's revision, as record does for the engines.
@@ -15,7 +16,7 @@ func (p *planner) recordRouter() {
 		p.dropRouterRevisions("")
 		return
 	}
-	hash := routerRevision(p.pool.Spec.Router)
+	hash := p.resolved.routerRevision(p.pool.Spec.Router)
 	for i := range p.seen.ControllerRevisions {
 		c := &p.seen.ControllerRevisions[i]
 		var rec routerRecord
@@ -28,6 +29,19 @@ func (p *planner) recordRouter() {
 	}
 	p.create(controllerRevision(p.pool, v1alpha1.RoleRouter, hash, "", p.number, p.resolved.newRouterRecord(p.pool)))
 	p.note(Progressing, v1alpha1.ReasonCreating, fmt.Sprintf("revision %s of the router is recorded", hash))
+}
+
+// registers says whether engines are there that register with the router. After a change
+// of the mover those of before serve on, and the router hears them until they have gone.
+func (p *planner) registers() bool {
+	for _, s := range p.roles() {
+		for i := range s.all {
+			if v := &s.all[i]; v.record.Agent.Mover == kvlayout.MoverEngine && p.hasPods(s, v.hash) {
+				return true
+			}
+		}
+	}
+	return p.resolved.Mover == kvlayout.MoverEngine
 }
 
 // dropRouterRevisions deletes the router's revisions but one. The Deployment has a
