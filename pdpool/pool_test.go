@@ -41,10 +41,17 @@ func readFile(t testing.TB, path string) []byte {
 	return data
 }
 
-// simulatorPool is the pool of the demo, with changes.
+// samplePool is the pool of the demo.
+func samplePool(t testing.TB) *v1alpha1.PDPool {
+	t.Helper()
+	return readPool(t, readFile(t, filepath.Join("..", "config", "samples", "simulator.yaml")))
+}
+
+// simulatorPool is the pool of the demo for longer sequences, with changes.
 func simulatorPool(t testing.TB, changes ...func(*v1alpha1.PDPool)) *v1alpha1.PDPool {
 	t.Helper()
-	pool := readPool(t, readFile(t, filepath.Join("..", "config", "samples", "simulator.yaml")))
+	pool := samplePool(t)
+	pool.Spec.Model.MaxLength = 8192
 	for _, change := range changes {
 		change(pool)
 	}

@@ -60,7 +60,7 @@ func problemCases(t *testing.T) []struct {
 		pool *v1alpha1.PDPool
 	}{
 		{"sample smallest", vllmPool(t)},
-		{"sample simulator", simulatorPool(t)},
+		{"sample simulator", samplePool(t)},
 		{"sample refused", refused},
 		{"name too long", simulatorPool(t, func(p *v1alpha1.PDPool) { p.Name = strings.Repeat("a", 31) })},
 		{"name with capitals", simulatorPool(t, func(p *v1alpha1.PDPool) { p.Name = "R1" })},
@@ -427,5 +427,17 @@ func BenchmarkCheck(b *testing.B) {
 				Check(pool)
 			}
 		})
+	}
+}
+
+// TestSampleHoldsItsLength holds that the cache of the sample takes a sequence of the
+// longest length that it admits, on the role that has the least room.
+func TestSampleHoldsItsLength(t *testing.T) {
+	r := Resolve(samplePool(t), testDefaults)
+	for _, s := range []*Side{&r.Prefill, &r.Decode} {
+		blocks := r.KVMemory / (kvlayout.TokenBytes(r.Geometry, s.KVType, s.Layout) * int64(s.BlockSize))
+		if tokens := blocks * int64(s.BlockSize*s.Layout.DCP); tokens < int64(s.MaxLength) {
+			t.Errorf("%s holds %d tokens in %d blocks, and admits sequences of %d", s.Role, tokens, blocks, s.MaxLength)
+		}
 	}
 }
