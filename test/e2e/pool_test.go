@@ -58,6 +58,7 @@ type setup struct {
 	replicas        int    // 0 is 1
 	memory          string // limit of the agents; "" is the operator's
 	routerMemory    string // limit of the routers; "" is the operator's
+	partition       string // of the devices; "" is any
 }
 
 const trialBlock = 64
@@ -120,6 +121,10 @@ func (s setup) manifest(name string) string {
 	if s.routerMemory != "" {
 		router["resources"] = limited(s.routerMemory)
 	}
+	gpu := map[string]any{}
+	if s.partition != "" {
+		gpu["partition"] = s.partition
+	}
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": "pdpool.dev/v1alpha1", "kind": "PDPool", "metadata": map[string]any{"name": name},
 		"spec": map[string]any{
@@ -129,6 +134,7 @@ func (s setup) manifest(name string) string {
 			"prefill":  role(s.prefill, s.prefillArgs, s.on(0)),
 			"decode":   role(s.decode, s.decodeArgs, s.on(1)),
 			"router":   router,
+			"gpu":      gpu,
 		},
 	})
 	Expect(err).NotTo(HaveOccurred())

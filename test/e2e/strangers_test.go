@@ -15,9 +15,6 @@ import (
 	"github.com/pdpool/pdpool/test/noise"
 )
 
-// routerRegistrations is the router's port for MoRIIO's registrations.
-const routerRegistrations = 36367
-
 // ports are all ports of the pool's agents and routers.
 func (p pool) ports(ctx context.Context) []noise.Target {
 	GinkgoHelper()
@@ -38,7 +35,6 @@ func (p pool) ports(ctx context.Context) []noise.Target {
 	for _, pod := range p.routers(ctx) {
 		add(&pod, "http", 8000, false)
 		add(&pod, "metrics", routerMetrics, false)
-		add(&pod, "registrations", routerRegistrations, true)
 	}
 	return out
 }
