@@ -28,7 +28,7 @@ type Config struct {
 	PerLayer time.Duration
 	PerToken time.Duration
 	// Silence is how long the agent may say nothing of a transfer before it is given
-	// up; 0 is the default.
+	// up; 0 leaves that to the agent.
 	Silence time.Duration
 	// MaxQueue is how many requests of a data parallel rank may wait for blocks.
 	MaxQueue int

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/pdpool/pdpool/transferagent/kvconn"
 	"github.com/pdpool/pdpool/transferagent/kvproto"
@@ -37,6 +38,7 @@ type side struct {
 	ready    map[int]bool // workers whose regions are complete
 	greeted  int          // connections since the start
 	refuse   string       // rule with which to refuse a hello
+	silence  time.Duration
 }
 
 func newFabric(t *testing.T) *fabric {
@@ -165,7 +167,7 @@ func (s *side) greet(c *kvconn.Conn, h kvproto.Hello, who int) bool {
 	s.regions[who] = nil
 	s.faults = h.Faults
 	s.layout = Layout{TP: h.TPSize, DCP: h.DCP, Interleave: h.Interleave, Block: h.BlockTokens}
-	return c.Write(kvproto.Welcome{Epoch: s.epoch}, nil) == nil
+	return c.Write(kvproto.Welcome{Epoch: s.epoch, Silence: s.silence}, nil) == nil
 }
 
 // lost is what happens to transfers when an engine's connection has ended: without

@@ -26,7 +26,7 @@ type group struct {
 	first []bool
 
 	notices    sparse          // of what the agent refuses
-	patience   time.Duration   // with an agent that says nothing of a transfer
+	patience   time.Duration   // with an agent that says nothing of a transfer; 0: what it says
 	stop       <-chan struct{} // closed when the instance ends
 	background sync.WaitGroup  // what waits for the agent after a request's answer
 }

@@ -17,7 +17,6 @@
 package enginesim
 
 import (
-	"cmp"
 	"context"
 	crypto "crypto/rand"
 	"encoding/binary"
@@ -39,8 +38,8 @@ type Options struct {
 	// Seed makes the choice of blocks and poison repeatable; 0 is random.
 	Seed uint64
 	// Patience is how long the agent may say nothing of a transfer before it is
-	// given up. 0 is the configuration's, and without one 10 minutes, longer than
-	// any deadline of an agent.
+	// given up. 0 is the configuration's, and without one what the agent says that it
+	// may take.
 	Patience time.Duration
 	// Crash ends the process without any farewell, for trials of what survives it;
 	// nil serves no /sim/kill.
@@ -62,8 +61,9 @@ type Instance struct {
 }
 
 const (
-	drainWithin     = 10 * time.Second // open requests at the end
-	defaultPatience = 10 * time.Minute
+	drainWithin = 10 * time.Second // open requests at the end
+	// unsaidPatience is that with an agent that does not say what it may take.
+	unsaidPatience = 10 * time.Minute
 )
 
 // New allocates memory and binds the port. The caller runs the instance, which
@@ -73,7 +73,7 @@ func New(ctx context.Context, cfg Config, o Options) (*Instance, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Patience == 0 {
-		o.Patience = cmp.Or(cfg.Silence, defaultPatience)
+		o.Patience = cfg.Silence
 	}
 	if o.Seed == 0 {
 		var b [8]byte

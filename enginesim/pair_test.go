@@ -306,27 +306,6 @@ func TestNoAgent(t *testing.T) {
 	}
 }
 
-// An agent that says nothing of a transfer, and then nothing of its end, is given
-// up; the blocks come back when it takes the engine again.
-func TestAgentSaysNothing(t *testing.T) {
-	x := &pair{fabric: newFabric(t)}
-	x.frozen = true
-	x.abort = func(*flow) {}
-	x.start(t, latentJSON, []string{"-tp", "4"}, []string{"-tp", "4", "--sim-agent-silence-ms=500"})
-	_, body := x.legs(words(10, 0), 4)
-	if r := post(t.Context(), t, x.d, "/v1/completions", body); r.Error.Rule != "deadline-engine" {
-		t.Errorf("%s", r.raw)
-	}
-	sound(t, x.d)
-	x.mu.Lock()
-	x.frozen = false
-	x.mu.Unlock()
-	until(t, func() bool { return x.d.ready() == nil })
-	if p, d := x.ask(t, words(10, 0), 4); d.text() != x.d.reference(words(10, 0), 4) {
-		t.Errorf("afterwards: %s; prefill %s", d.raw, p.raw)
-	}
-}
-
 // What is under way when the instance is told to end does not keep it from ending.
 func TestEndsWithTransfersUnderWay(t *testing.T) {
 	x := startPair(t, latentJSON, []string{"-tp", "4"}, []string{"-tp", "4"})

@@ -1,6 +1,7 @@
 package enginesim
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -150,7 +151,8 @@ func (g *group) decode(ctx context.Context, r *request) ([]int32, error) {
 
 // landed waits until the agent says that all rows are in place.
 func (g *group) landed(ctx context.Context, t *transfer) error {
-	limit := time.NewTimer(g.patience)
+	patience := g.patienceWith(t.link)
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	select {
 	case <-t.ended:
@@ -158,8 +160,15 @@ func (g *group) landed(ctx context.Context, t *transfer) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-limit.C:
-		return &TransferError{"deadline-engine", fmt.Sprintf("the agent has said nothing of transfer %s for %s", t.id, g.patience)}
+		// Settled here, as what follows from it may end the link before the client is told.
+		t.end(&TransferError{"deadline-engine", fmt.Sprintf("the agent has said nothing of transfer %s for %s", t.id, patience)}, false)
+		return t.outcome()
 	}
+}
+
+// patienceWith is how long the agent at the other end of a link may say nothing of a transfer.
+func (g *group) patienceWith(l *link) time.Duration {
+	return cmp.Or(g.patience, l.scheduler.Silence(), unsaidPatience)
 }
 
 // begin opens a transfer on the group's link.

@@ -168,7 +168,8 @@ func (g *group) abort(t *transfer) {
 // says nothing for too long is given up; it tells when it takes the engine again.
 // false: the instance ends first.
 func (g *group) awaitQuiet(t *transfer) bool {
-	limit := time.NewTimer(g.patience)
+	patience := g.patienceWith(t.link)
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	for {
 		select {
@@ -177,7 +178,7 @@ func (g *group) awaitQuiet(t *transfer) bool {
 		case <-g.stop:
 			return false
 		case <-limit.C:
-			t.link.drop(fmt.Errorf("the agent has said nothing of transfer %s for %s", t.id, g.patience))
+			t.link.drop(fmt.Errorf("the agent has said nothing of transfer %s for %s", t.id, patience))
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/moriio"
+	"github.com/pdpool/pdpool/transferagent/agentconfig"
 	"github.com/pdpool/pdpool/transferagent/kvproto"
 	"github.com/pdpool/pdpool/transferagent/session"
 )
@@ -145,9 +146,15 @@ func (l *loop) attach(s *slot, epoch uint64) (busy <-chan struct{}, err *refusal
 	}
 	d.slots[s.who] = s
 	l.metrics.connections.WithLabelValues(s.who.Kind).Inc()
-	s.send(kvproto.Welcome{Epoch: epoch, Linger: min(l.mover.Linger(), kvproto.MaxLinger)})
+	s.send(kvproto.Welcome{Epoch: epoch, Linger: min(l.mover.Linger(), kvproto.MaxLinger), Silence: longestSilence(l.config.Timeouts)})
 	l.complete()
 	return nil, nil
+}
+
+// longestSilence is the longest that nothing may be to say of a transfer: no more of it can come
+// together than each of its deadlines once.
+func longestSilence(t agentconfig.Timeouts) time.Duration {
+	return min(handshakeWithin+time.Duration(t.Defer+t.ReceiveAbort+t.Transfer)*time.Second, kvproto.MaxSilence)
 }
 
 // inject replaces the machine by one with other faults, while nothing uses it.

@@ -309,3 +309,20 @@ func TestStrangersOnTheDataPortAreCounted(t *testing.T) {
 		return nil
 	})
 }
+
+// What engines are told that an agent may be silent for is longer than each of its waits.
+func TestSilenceCoversAllDeadlines(t *testing.T) {
+	for want, timeouts := range map[time.Duration]agentconfig.Timeouts{
+		220 * time.Second:  {Transfer: 30, Defer: 60, ReceiveAbort: 120},
+		kvproto.MaxSilence: {Transfer: 1 << 30, Defer: 1 << 30, ReceiveAbort: 1 << 30},
+	} {
+		if got := longestSilence(timeouts); got != want {
+			t.Errorf("%+v: %v, want %v", timeouts, got, want)
+		}
+	}
+	cfg := podConfig(t, kvlayout.Decode, latent, dealt)
+	pod := startPod(t, cfg, nil)
+	if got := pod.mustDial(pod.hello(kvproto.Scheduler, 0)).Silence(); got != longestSilence(cfg.Timeouts) {
+		t.Errorf("the engine is told %v", got)
+	}
+}

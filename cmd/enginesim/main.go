@@ -30,7 +30,7 @@ Flags of its own:
   --sim-geometry JSON             KV geometry: kind, layers, attentionHeads, kvHeads, headValues
   --sim-kv-layout LBHNC|LBNHC     order of heads and tokens in a block
   --sim-prefill-ms-per-layer MS   --sim-ms-per-token MS   pacing, default 0
-  --sim-agent-silence-ms MS       how long the agent may say nothing of a transfer, default 10 minutes
+  --sim-agent-silence-ms MS       how long the agent may say nothing of a transfer, default: what the agent says it may take
   --sim-max-queue N               requests that may wait for blocks, default 256
   --sim-fault NAME[:key=N,...]    repeatable; prefill: copies-off, interleave-off, all-to-rank-0,
                                   flip:rank=,layer=,row=  kill-writer:rank=,layer=

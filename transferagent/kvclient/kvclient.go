@@ -134,6 +134,10 @@ func (c *Client) Epoch() uint64 { return c.welcome.Epoch }
 // agent's process has ended, from its welcome.
 func (c *Client) Linger() time.Duration { return c.welcome.Linger }
 
+// Silence is the longest that the agent may have nothing to say of a transfer, from its
+// welcome; 0 when it does not tell.
+func (c *Client) Silence() time.Duration { return c.welcome.Silence }
+
 // Send queues m and returns at once: nil, ErrFull, the reason why the connection
 // has ended, or a *kvproto.Error when m breaks a limit. What m refers to must not
 // change any more. Memory goes by SendMemory.

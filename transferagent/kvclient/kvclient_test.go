@@ -110,11 +110,11 @@ func memfd(t *testing.T) *os.File {
 }
 
 func TestConversation(t *testing.T) {
-	a := newAgent(t, kvproto.Welcome{Epoch: 42, Linger: 1500 * time.Microsecond})
+	a := newAgent(t, kvproto.Welcome{Epoch: 42, Linger: 1500 * time.Microsecond, Silence: time.Minute})
 	c := dial(t, a)
 	far := a.conn(t)
-	if c.Epoch() != 42 || c.Linger() != 2*time.Millisecond || c.Err() != nil {
-		t.Errorf("epoch %d, linger %s, error %v", c.Epoch(), c.Linger(), c.Err())
+	if c.Epoch() != 42 || c.Linger() != 2*time.Millisecond || c.Silence() != time.Minute || c.Err() != nil {
+		t.Errorf("epoch %d, linger %s, silence %s, error %v", c.Epoch(), c.Linger(), c.Silence(), c.Err())
 	}
 	if diff := cmp.Diff(kvproto.Message(hello), <-a.hello); diff != "" {
 		t.Errorf("hello (-want +got):\n%s", diff)

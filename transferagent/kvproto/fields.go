@@ -49,10 +49,16 @@ func helloFields(c *msgpack.Codec, m *Hello) {
 
 func welcomeFields(c *msgpack.Codec, m *Welcome) {
 	msgpack.Int(c, "epoch", &m.Epoch, 0, math.MaxUint64)
-	if c.Has("linger_ms", m.Linger > 0) {
-		ms := int64((m.Linger + time.Millisecond - 1) / time.Millisecond)
-		msgpack.Int(c, "linger_ms", &ms, 1, int64(MaxLinger/time.Millisecond))
-		m.Linger = time.Duration(ms) * time.Millisecond
+	milliseconds(c, "linger_ms", &m.Linger, MaxLinger)
+	milliseconds(c, "silence_ms", &m.Silence, MaxSilence)
+}
+
+// milliseconds are a time, rounded up, left out when it is 0.
+func milliseconds(c *msgpack.Codec, key string, d *time.Duration, most time.Duration) {
+	if c.Has(key, *d > 0) {
+		ms := int64((*d + time.Millisecond - 1) / time.Millisecond)
+		msgpack.Int(c, key, &ms, 1, int64(most/time.Millisecond))
+		*d = time.Duration(ms) * time.Millisecond
 	}
 }
 

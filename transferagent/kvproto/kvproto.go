@@ -63,10 +63,18 @@ type Welcome struct {
 	// again, or Linger after one of another epoch does: the one before has ended then,
 	// and not before, as it may only have been stopped.
 	Linger time.Duration
+	// Silence is the longest that this agent may have nothing to say of a transfer which
+	// it is asked to move or to end, all its deadlines together, on the wire like Linger;
+	// 0 says nothing. An engine that has heard nothing for longer may take the agent for
+	// stopped.
+	Silence time.Duration
 }
 
-// MaxLinger is the longest that a Welcome can say.
-const MaxLinger = time.Hour
+// The longest that a Welcome can say.
+const (
+	MaxLinger  = time.Hour
+	MaxSilence = 7 * 24 * time.Hour
+)
 
 // Memory hands over the KV memory of a worker's rank: a sealed memfd, the
 // descriptor travels with the frame. At most one per worker connection.

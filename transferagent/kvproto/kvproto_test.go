@@ -31,6 +31,7 @@ func messages() []kvproto.Message {
 		kvproto.Hello{Connection: kvproto.Scheduler},
 		kvproto.Welcome{Epoch: math.MaxUint64},
 		kvproto.Welcome{Epoch: 1, Linger: 2500 * time.Millisecond},
+		kvproto.Welcome{Epoch: 1, Silence: kvproto.MaxSilence},
 		kvproto.Memory{Bytes: 1 << 40},
 		kvproto.Region{
 			Name: "model.layers.0", Layer: 1, Offset: 2, BlockStride: 3, Blocks: 4, BlockTokens: 5, HeadFirst: 6, HeadCount: 7,
