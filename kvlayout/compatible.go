@@ -38,8 +38,11 @@ func resolveMover(p Pair, rs []rule) (mover Mover, reason string) {
 	case p.Engine == SGLang:
 		return MoverEngine, "SGLang moves its cache with its own mori backend"
 	}
-	withAgent := newView(p, MoverAgent).checkAll(rs)
-	for _, problem := range newView(p, MoverEngine).checkAll(rs) {
+	withAgent, withEngine := newView(p, MoverAgent).checkAll(rs), newView(p, MoverEngine).checkAll(rs)
+	if Refused(withAgent) && !Refused(withEngine) {
+		return MoverEngine, "the transfer agent cannot serve the pair"
+	}
+	for _, problem := range withEngine {
 		if contains(withAgent, problem) || (problem.Severity == Warn && costs(rs, problem.Rule)) {
 			continue
 		}

@@ -8,28 +8,33 @@ type Feature string
 // The features that rules depend on: first those of vLLM's MoRIIO connector and of
 // vLLM on ROCm, then those of SGLang with its mori backend.
 const (
-	featureReadDP         Feature = "reads between tp and dp"
-	featureWriteTP        Feature = "writes between unequal tp"
-	featureWriteState     Feature = "writes of recurrent state"
-	featureWriteWindows   Feature = "writes of sliding windows"
-	featureDCPRelayout    Feature = "writes from no dcp to dcp"
-	featureStages         Feature = "pipeline stages and prefill context parallelism beside the connector"
-	featureHybridShapes   Feature = "hybrid models of any shape"
-	featureXGMIWait       Feature = "xGMI completion before the transfer timeout"
-	featureKernelBlocks   Feature = "blocks of several kernel blocks"
-	featureDCPHeads       Feature = "dcp without MLA on ROCm"
-	featureDCPSparse      Feature = "dcp with sparse MLA on ROCm"
-	featureDCPWindows     Feature = "dcp with sliding windows"
-	featureDCPBackends    Feature = "dcp with other attention than dense MLA on ROCm"
-	featureDCPSpeculation Feature = "speculation with an interleave above 1 on ROCm"
-	featureDenseEP        Feature = "expert parallelism without experts"
-	featureRocmAttention  Feature = "a KV connector with ROCM_ATTN"
-	featurePlainMori      Feature = "an all-to-all backend mori"
-	featureSGLangDCP      Feature = "dcp on decode with mori"
-	featureSGLangDCPHeads Feature = "dcp on decode without MLA"
-	featureSGLangDecodeCP Feature = "context parallelism on decode"
-	featureSGLangWindowTP Feature = "windows between unequal tp"
-	featureSGLangIndexTP  Feature = "head-sharded indexers between unequal tp or with stages"
+	featureReadDP           Feature = "reads between tp and dp"
+	featureWriteTP          Feature = "writes between unequal tp"
+	featureWriteState       Feature = "writes of recurrent state"
+	featureWriteWindows     Feature = "writes of sliding windows"
+	featureChunks           Feature = "block lists for chunks"
+	featureDCPRelayout      Feature = "writes from no dcp to dcp"
+	featureStages           Feature = "pipeline stages and prefill context parallelism beside the connector"
+	featureHybridShapes     Feature = "hybrid models of any shape"
+	featureOneSidedDrafts   Feature = "draft layers on the side that moves bytes alone"
+	featureOwnBlocks        Feature = "block sizes that are said on one side alone"
+	featureXGMIWait         Feature = "xGMI completion before the transfer timeout"
+	featureKernelBlocks     Feature = "blocks of several kernel blocks"
+	featureDCPHeads         Feature = "dcp without MLA on ROCm"
+	featureDCPSparse        Feature = "dcp with sparse MLA on ROCm"
+	featureDCPWindows       Feature = "dcp with sliding windows"
+	featureDCPBackends      Feature = "dcp with other attention than dense MLA on ROCm"
+	featureDCPSpeculation   Feature = "speculation with an interleave above 1 on ROCm"
+	featureDenseEP          Feature = "expert parallelism without experts"
+	featureRocmAttention    Feature = "a KV connector with ROCM_ATTN"
+	featurePlainMori        Feature = "an all-to-all backend mori"
+	featureSGLangDCP        Feature = "dcp on decode with mori"
+	featureSGLangSparseDCP  Feature = "dcp with sparse attention"
+	featureSGLangHeadCopies Feature = "copies of KV heads on decode alone"
+	featureSGLangDCPHeads   Feature = "dcp on decode without MLA"
+	featureSGLangDecodeCP   Feature = "context parallelism on decode"
+	featureSGLangWindowTP   Feature = "windows between unequal tp"
+	featureSGLangIndexTP    Feature = "head-sharded indexers between unequal tp or with stages"
 )
 
 // Features on which others depend too: who pairs instances, and who reads command lines.
@@ -89,6 +94,7 @@ func Facts() []Fact {
 		since(featureWriteState, VLLM, "0.32.0", v33, "mamba_state_layouts in moriio_common.py of 0.33.0, not of 0.32.0"),
 		since(FeatureWriteFailed, VLLM, "0.32.0", v33, "write_failed and num_writers in moriio_engine.py of 0.33.0, not of 0.32.0"),
 		lacks(featureWriteWindows, VLLM, v33, v33, "NotImplementedError in the constructor of MoRIIOConnectorScheduler of 0.33.0"),
+		lacks(featureChunks, VLLM, v33, v33, "NotImplementedError in the constructor of MoRIIOConnectorScheduler of 0.33.0, and envs.py, whose default keeps the hybrid manager on"),
 		lacks(featureDCPRelayout, VLLM, "", v33, "vllm-project/vllm#64722, nothing of which is in the package of 0.33.0"),
 		lacks(featureStages, VLLM, "", v33, "get_port_offset in moriio_common.py of 0.33.0 knows dp and tp only"),
 		lacks(featureHybridShapes, VLLM, v33, v33, "MoRIIOConnectorScheduler, _validate_mamba_specs and _validate_hybrid_speculation of 0.33.0"),
@@ -101,6 +107,8 @@ func Facts() []Fact {
 			Feature: FeatureReadModeEnv, Engine: VLLM, From: "0.23.0", Without: v33, Lost: true,
 			Source: "moriio_common.py asks envs.py in 0.22.0, and the extra configuration alone from 0.23.0 on",
 		},
+		lacks(featureOneSidedDrafts, VLLM, v33, v33, "_get_built_session in moriio_connector.py of 0.33.0"),
+		lacks(featureOwnBlocks, VLLM, v33, v33, "DEFAULT_BLOCK_SIZE in config/cache.py and get_preferred_block_size of the ROCm backends of 0.33.0"),
 		lacks(featureKernelBlocks, VLLM, v33, v33, "get_layer_transfer_geometry in moriio_layout.py of 0.33.0, block sizes of rocm_aiter_fa.py"),
 		lacks(featureDCPHeads, VLLM, v33, v33, "can_return_lse_for_decode of the ROCm backends of 0.33.0"),
 		lacks(featureDCPSparse, VLLM, v33, v33, "can_return_lse_for_decode of the ROCm backends of 0.33.0"),
@@ -110,6 +118,11 @@ func Facts() []Fact {
 		lacks(featureDenseEP, VLLM, v33, v33, "_verify_with_expert_parallelism in config/model.py of 0.33.0"),
 		lacks(featureRocmAttention, VLLM, v33, v33, "supports_kv_connector in rocm_attn.py of 0.33.0"),
 		since(featureSGLangDCP, SGLang, "0.5.21", "0.5.22", "pd_disaggregation_hook.py takes mori with --dcp-size in 0.5.22, and refuses it in 0.5.21"),
+		lacks(featureSGLangSparseDCP, SGLang, "0.5.22", s23, "_dsa_dcp_overrides in arg_groups/model_overrides/deepseek_v2.py of 0.5.22 and 0.5.23"),
+		{
+			Feature: featureSGLangHeadCopies, Engine: SGLang, From: "0.5.20", Without: "0.5.20", Since: "0.5.21",
+			Source: "_build_tp_slice_config in disaggregation/mori/conn.py of 0.5.20 and 0.5.21, sgl-project/sglang#39660",
+		},
 		lacks(featureSGLangDCPHeads, SGLang, s23, s23, "try_ensure_parallel_info in disaggregation/common/conn.py of 0.5.23"),
 		lacks(featureSGLangDecodeCP, SGLang, s23, s23, "_resolve_rank_mapping in disaggregation/common/conn.py of 0.5.23"),
 		lacks(featureSGLangWindowTP, SGLang, s23, s23, "_send_swa_dsa_state in disaggregation/mori/conn.py of 0.5.23"),

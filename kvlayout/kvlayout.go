@@ -22,6 +22,13 @@ const (
 	Decode  Role = "decode"
 )
 
+func (r Role) other() Role {
+	if r == Prefill {
+		return Decode
+	}
+	return Prefill
+}
+
 // Layout holds the parallel degrees of one engine instance. The zero value of a
 // degree means "not said"; Defaulted replaces it.
 type Layout struct {
@@ -87,7 +94,9 @@ const (
 	Auto KVType = "Auto"
 	BF16 KVType = "BF16"
 	FP16 KVType = "FP16"
-	FP8  KVType = "FP8"
+	FP8  KVType = "FP8" // e4m3
+	// FP8E5M2 has the size of FP8, and other numbers for the same bytes.
+	FP8E5M2 KVType = "FP8E5M2"
 )
 
 // Bytes is the size of one element; 0 for an unknown type.
@@ -95,7 +104,7 @@ func (t KVType) Bytes() int {
 	switch t {
 	case Auto, BF16, FP16, "":
 		return 2
-	case FP8:
+	case FP8, FP8E5M2:
 		return 1
 	}
 	return 0

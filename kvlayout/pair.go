@@ -6,9 +6,13 @@ import "cmp"
 // Of all else the zero value means that it is not known: rules that need it say
 // nothing, or warn where it decides.
 type Side struct {
-	Layout         Layout `json:"layout"`
-	BlockSize      int    `json:"blockSize,omitempty"`      // tokens per block of a rank, as asked for
-	KVType         KVType `json:"kvType,omitempty"`         // "" is Auto
+	Layout    Layout `json:"layout"`
+	BlockSize int    `json:"blockSize,omitempty"` // tokens per block of a rank, as asked for
+	KVType    KVType `json:"kvType,omitempty"`    // "" is Auto
+	ModelType KVType `json:"modelType,omitempty"` // of the weights and activations, which vLLM's Auto takes (--dtype)
+	// KVFormat is how a model with several forms of cache stores it (SGLang's
+	// --dsv4-attn-backend); "" is the engine's own choice.
+	KVFormat       string `json:"kvFormat,omitempty"`
 	DevicesPerNode int    `json:"devicesPerNode,omitempty"` // GPUs of a node
 
 	Model    string `json:"model,omitempty"` // where the sides name one each

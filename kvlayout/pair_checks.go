@@ -1,8 +1,10 @@
 package kvlayout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // unequalTP says whether the attention of the two sides is split over unequally
@@ -14,12 +16,12 @@ func (v view) unequalTP() (prefill, decode int, unequal bool) {
 
 func tpMultiple(v view) []finding {
 	p, d, unequal := v.unequalTP()
-	if !unequal || max(p, d)%min(p, d) == 0 || (v.mover != MoverEngine && !v.headSharded()) {
+	if !unequal || max(p, d)%min(p, d) == 0 || (v.mover != MoverEngine && !v.headSharded() && !v.states()) {
 		return nil
 	}
 	fit := largest(d, func(tp int) bool { return (p%tp == 0 || tp%p == 0) && v.tpFits(tp) })
 	fix := fmt.Sprintf("set decode.layout.tp to %d", v.tpFor(Decode, fit))
-	if v.vllmConnector() && v.heads.known && !v.headSharded() {
+	if v.vllmConnector() && v.heads.known && !v.headSharded() && !v.states() {
 		fix += ", or transfer.mover to Agent"
 	}
 	return []finding{{
@@ -163,6 +165,9 @@ func dcpVersion(v view) []finding {
 
 func blockSize(v view) []finding {
 	p, d := v.blockTokens(Prefill), v.blockTokens(Decode)
+	if !v.states() && (p < 1) != (d < 1) {
+		return v.blockOfOne()
+	}
 	if p < 1 || d < 1 || p == d {
 		return nil
 	}
@@ -174,6 +179,47 @@ func blockSize(v view) []finding {
 		message: fmt.Sprintf("prefill blocks of %d tokens and decode blocks of %d", p, d),
 		fix:     fmt.Sprintf("set decode.blockSize to %d", p),
 	}}
+}
+
+// blockOfOne is on a block size that one side says: the other one takes its engine's.
+func (v view) blockOfOne() []finding {
+	said, unsaid := Prefill, Decode
+	if v.Prefill.BlockSize < 1 {
+		said, unsaid = Decode, Prefill
+	}
+	block, own, known := v.side(said).BlockSize, 1, false
+	switch {
+	case v.vllm():
+		own, known = ownBlock(v.side(unsaid).Attention)
+	case v.Engine != SGLang:
+		return nil
+	}
+	if block == own {
+		return nil
+	}
+	fd := finding{
+		field:    string(unsaid) + ".blockSize",
+		message:  fmt.Sprintf("%s has blocks of %d tokens, and %s the engine's own size, which may be %d", said, block, unsaid, own),
+		severity: Warn,
+		fix:      fmt.Sprintf("set %s.blockSize to %d", unsaid, block),
+	}
+	if !known {
+		return []finding{fd}
+	}
+	fd.severity, fd.message = "", fmt.Sprintf("%s has blocks of %d tokens, and %s the engine's own size of %d", said, block, unsaid, own)
+	return v.bound(unsaid, featureOwnBlocks, fd)
+}
+
+// ownBlock is the block size that vLLM 0.33.0 takes by itself with an attention backend,
+// and whether it is known which that is (get_preferred_block_size).
+func ownBlock(attention string) (tokens int, known bool) {
+	switch attention = strings.ToUpper(attention); {
+	case attention == "ROCM_AITER_UNIFIED_ATTN":
+		return 64, true
+	case joins(attention) != Unknown:
+		return 16, true
+	}
+	return 16, false
 }
 
 // widestKernel is more tokens than any attention backend rounds a block up to.
@@ -194,21 +240,38 @@ func raisedBlocks(p, d int) finding {
 	return f
 }
 
-// kvType takes vLLM's Auto for any type of the same size: it is the model's own
-// type, which is not known here. SGLang compares the names.
+// kvType takes vLLM's Auto for what the checkpoint or the model's type says, and where
+// neither is known for any type of the same size. SGLang compares the names.
 func kvType(v view) []finding {
-	p, d := v.Prefill.KVType, v.Decode.KVType
+	p, d := v.elementType(Prefill), v.elementType(Decode)
 	if p == d {
 		return nil
 	}
 	if v.vllmRules() && (p == Auto || d == Auto) && p.Bytes() == d.Bytes() {
 		return nil
 	}
-	return []finding{{
+	fd := finding{
 		field:   "decode.kvCacheType",
 		message: fmt.Sprintf("prefill KV cache type %s and decode %s", p, d),
 		fix:     fmt.Sprintf("set decode.kvCacheType to %s", p),
-	}}
+	}
+	switch {
+	case v.Prefill.KVType == v.Decode.KVType:
+		fd.field, fd.fix = "decode.args", "give one --dtype on both sides"
+	case p == FP8E5M2 || d == FP8E5M2: // of which a pool has no name
+		fd.fix = "give one --kv-cache-dtype on both sides"
+	}
+	return []finding{fd}
+}
+
+// elementType is the type of a side's cache, Auto where what decides it is not known.
+func (v view) elementType(role Role) KVType {
+	s := v.side(role)
+	if s.KVType != Auto || !v.vllmRules() {
+		return s.KVType
+	}
+	m, _ := v.model()
+	return cmp.Or(m.Checkpoint, s.ModelType, Auto)
 }
 
 func readDPHosts(v view) []finding {

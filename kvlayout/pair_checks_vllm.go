@@ -1,26 +1,28 @@
 package kvlayout
 
 import (
+	"cmp"
 	"fmt"
+	"path"
 	"strings"
 )
 
 // blockTokens is the block size of a side as its engine will have it: models with
-// recurrent state may get a larger one than is asked for. 0 is not known.
+// recurrent state may get a larger one than is asked for, or than the engine's own
+// where none is. 0 is not known.
 func (v view) blockTokens(role Role) int {
-	b := v.side(role).BlockSize
 	if !v.states() || !v.vllmRules() {
-		return b
+		return v.side(role).BlockSize
 	}
 	p, err := v.Model.Pool(v.cache(role))
 	if err != nil {
-		return b
+		return 0
 	}
 	return p.BlockTokens
 }
 
 func interleaveIndexer(v view) []finding {
-	l, b := v.decode, v.Decode.BlockSize
+	l, b := v.decode, v.blockTokens(Decode)
 	if !v.vllmRules() || !v.dealt() || !v.indexed() || b < 1 || l.Interleave == b {
 		return nil
 	}
@@ -36,7 +38,7 @@ func interleaveIndexer(v view) []finding {
 const largePiece = 16 << 10
 
 func interleavePieces(v view) []finding {
-	l, b := v.decode, v.Decode.BlockSize
+	l, b := v.decode, v.blockTokens(Decode)
 	row := v.latentRow()
 	if !v.vllmConnector() || v.Backend != RDMA || !v.dealt() || b <= l.Interleave || row == 0 || row*int64(l.Interleave) >= largePiece {
 		return nil
@@ -70,23 +72,36 @@ func modelSame(v view) []finding {
 		return nil
 	}
 	fd := finding{field: "decode.args", fix: "name the model once, in model.name"}
+	pName, pRevision := hubName(p.Model, p.Revision)
+	dName, dRevision := hubName(d.Model, d.Revision)
 	switch {
-	case !strings.EqualFold(p.Model, d.Model):
+	case !strings.EqualFold(pName, dName):
 		fd.message = fmt.Sprintf("prefill serves %s and decode %s", p.Model, d.Model)
-		mp, known := LookupModel(p.Model)
-		md, alsoKnown := LookupModel(d.Model)
+		mp, known := LookupModel(pName)
+		md, alsoKnown := LookupModel(dName)
 		if !known || !alsoKnown || sameCaches(mp, md) {
 			fd.severity = Warn
 			fd.reason = "a cache is of use to the model that made it, and whether these are copies of one is not known"
 		}
-	case p.Revision != d.Revision && p.Revision != "" && d.Revision != "":
-		fd.message = fmt.Sprintf("prefill serves revision %s of %s and decode %s", p.Revision, p.Model, d.Revision)
+	case pRevision != dRevision && pRevision != "" && dRevision != "":
+		fd.message = fmt.Sprintf("prefill serves revision %s of %s and decode %s", pRevision, pName, dRevision)
 		fd.severity = Warn
 		fd.fix = "use one revision"
 	default:
 		return nil
 	}
 	return []finding{fd}
+}
+
+// hubName is the name and the revision of a model that is loaded from a cache of the
+// Hugging Face hub, .../models--OWNER--NAME/snapshots/REVISION; other names stay.
+func hubName(model, revision string) (name, rev string) {
+	model = path.Clean(model)
+	folder, snapshot := path.Split(model)
+	if repo := path.Base(path.Dir(path.Clean(folder))); path.Base(folder) == "snapshots" && strings.HasPrefix(repo, "models--") {
+		return strings.ReplaceAll(strings.TrimPrefix(repo, "models--"), "--", "/"), snapshot
+	}
+	return model, revision
 }
 
 func sameCaches(a, b Model) bool {
@@ -145,6 +160,54 @@ func recurrentTP(v view) []finding {
 	}}
 }
 
+// draftLayers: the side that writes or reads asks its peer for each of its own layers by
+// name.
+func draftLayers(v view) []finding {
+	asks := Prefill
+	if v.Mode == Read {
+		asks = Decode
+	}
+	own, peer := v.side(asks), v.side(asks.other())
+	has, peerHas := own.cachesDrafts(), peer.cachesDrafts()
+	if !v.vllm() || v.mover != MoverEngine || has == peerHas || has == Unknown || peerHas == Unknown {
+		return nil
+	}
+	role, method := asks, own.Speculation
+	if peerHas == Has {
+		role, method = asks.other(), peer.Speculation
+	}
+	fd := finding{
+		field:   string(role) + ".args",
+		message: fmt.Sprintf("%s alone caches draft layers (%s), in %s mode", role, cmp.Or(method, "its own"), v.Mode),
+		fix:     "set --speculative-config on both sides, or on neither",
+	}
+	if peerHas == Has {
+		fd.severity, fd.reason = Warn, "nobody fills the caches of its draft layers for the prompt, so few of their tokens are taken"
+		return []finding{fd}
+	}
+	return v.bound(asks, featureOneSidedDrafts, fd)
+}
+
+// cachesDrafts says whether speculation adds layers to the cache: those of the model's
+// own and of a draft model do, what looks tokens up does not.
+func (s Side) cachesDrafts() Support {
+	switch s.Speculation {
+	case "":
+		if s.OwnDrafts {
+			return Has
+		}
+		return Lacks
+	case "ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator":
+		return Lacks
+	case "eagle", "eagle3", "mtp", "dflash", "dspark", "draft_model":
+		return Has
+	}
+	if s.OwnDrafts {
+		return Has
+	}
+	return Unknown
+}
+
 func readGroups(v view) []finding {
 	if !v.vllmConnector() || v.Mode != Read || v.Model == nil {
 		return nil
@@ -159,12 +222,10 @@ func readGroups(v view) []finding {
 	}}
 }
 
-// blockLists is the number of block lists of a sequence in vLLM's decode. Layers with
-// chunks have none of their own: vLLM turns the hybrid manager off for them, unless an
-// environment variable says otherwise.
+// blockLists is the number of block lists of a sequence in vLLM's decode.
 func (v view) blockLists() int {
 	lists := v.Model.AttentionGroups() + len(v.Model.States())
-	if v.Decode.NoHybrid || v.Model.has(ChunkedLocal) {
+	if v.hybridOff(Decode) {
 		return min(lists, 1+len(v.Model.States()))
 	}
 	return lists

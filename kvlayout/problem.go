@@ -17,7 +17,8 @@ type Problem struct {
 	Rule     string   `json:"rule"` // id in the catalog, see Rules
 	Severity Severity `json:"severity"`
 	// Field is the path in the PDPool spec to change, such as
-	// decode.layout.interleave.
+	// decode.layout.interleave; or prefill.layout.pp and decode.layout.pp, which are of
+	// command lines alone: a pool has no pipeline stages.
 	Field   string `json:"field"`
 	Message string `json:"message"` // what is wrong, with its numbers
 	Reason  string `json:"reason"`  // why that cannot work

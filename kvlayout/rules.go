@@ -177,7 +177,9 @@ func memoryRules() []rule {
 	return []rule{
 		both("block-size", Refuse, "both sides have the same block size",
 			"blocks are paired by their index, so tokens would end in wrong slots",
-			blockSize),
+			blockSize).of(featureOwnBlocks),
+		both("kv-format", Refuse, "both sides store a model's cache in one form",
+			"forms of one type differ in length, and hold the scales elsewhere or not at all", kvFormat),
 		both("kv-type", Refuse, "both sides have the same KV cache type",
 			"the cache is copied as bytes, which the other side would read as other numbers",
 			kvType),

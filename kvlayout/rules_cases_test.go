@@ -35,20 +35,20 @@ func sideCases() []ruleCase {
 		{"interleave over the block", with(func(p *Pair) { p.Mover, p.Decode.Layout = MoverAgent, Layout{TP: 8, DCP: 4, Interleave: 128} }), "interleave-block@decode.layout.interleave"},
 		{"interleave, block size not known", with(func(p *Pair) {
 			p.Mover, p.Decode.Layout, p.Decode.BlockSize = MoverAgent, Layout{TP: 8, DCP: 4, Interleave: 48}, 0
-		}), ""},
+		}), "block-size@decode.blockSize?"},
 		{"interleave without dcp", with(func(p *Pair) { p.Decode.Layout.Interleave = 48 }), "interleave-unused@decode.layout.interleave?"},
 		{"dp on a dense model", on(llama, func(p *Pair) { p.Mover, p.Decode.Layout = MoverAgent, Layout{TP: 8, DP: 2, DPLocal: 1} }), "dp-dense@decode.layout.dp?"},
 		{"dp on a dense model in one pod", on(llama, func(p *Pair) { p.Decode.Layout = Layout{TP: 8, DP: 2}; p.Decode.DevicesPerNode = 16 }), "dp-dense-ports@decode.layout.dp"},
 		{"dp and tp in one pod", with(func(p *Pair) { p.Decode.Layout = Layout{TP: 4, DP: 2} }), "ports-dp-tp@decode.layout.dpLocal"},
 		{"dp and tp in one pod, agent", with(func(p *Pair) { p.Mover, p.Decode.Layout = MoverAgent, Layout{TP: 4, DP: 2} }), ""},
 		{"one dp rank per pod", with(func(p *Pair) { p.Decode.Layout = Layout{TP: 8, DP: 2, DPLocal: 1} }), ""},
-		{"GPUs of one rank", with(func(p *Pair) { p.Mover = MoverAgent; p.Prefill.Layout.PP, p.Prefill.DevicesPerNode = 2, 12 }), "gpus-per-pod@prefill.layout.tp"},
+		{"GPUs of one rank", with(func(p *Pair) { p.Mover = MoverAgent; p.Prefill.Layout.PP, p.Prefill.DevicesPerNode = 2, 12 }), "gpus-per-pod@prefill.layout.tp pp-moriio@prefill.layout.pp"},
 		{"GPUs of several ranks", with(func(p *Pair) { p.Mover, p.Decode.Layout = MoverAgent, Layout{TP: 4, DP: 3} }), "gpus-per-pod@decode.layout.dpLocal"},
 		{"whole nodes that cut a rank", with(func(p *Pair) {
 			p.Mover, p.Decode.Layout = MoverAgent, Layout{TP: 16, DP: 3}
 			p.Decode.DevicesPerNode = 24
 		}), "gpus-per-pod@decode.layout.dpLocal"},
-		{"stages over a node", with(func(p *Pair) { p.Mover = MoverAgent; p.Prefill.Layout.PP = 9; p.Prefill.DevicesPerNode = 7 }), "gpus-per-pod@prefill.layout.pp"},
+		{"stages over a node", with(func(p *Pair) { p.Mover = MoverAgent; p.Prefill.Layout.PP = 9; p.Prefill.DevicesPerNode = 7 }), "gpus-per-pod@prefill.layout.pp pp-moriio@prefill.layout.pp"},
 		{"huge numbers", with(func(p *Pair) {
 			p.HasGeometry = false
 			p.Decode.Layout = Layout{TP: math.MaxInt, PP: math.MaxInt}
@@ -101,7 +101,8 @@ func pairCases() []ruleCase {
 		{"dealt by SGLang", with(func(p *Pair) { p.Engine, p.Version, p.Mover = SGLang, "", MoverAuto; dcp(p, 1, 8) }), "sglang-dcp-backend@engine.version?"},
 
 		{"block size", with(func(p *Pair) { p.Decode.BlockSize = 16 }), "block-size@decode.blockSize"},
-		{"block size not known", with(func(p *Pair) { p.Decode.BlockSize = 0 }), ""},
+		{"block size not known", with(func(p *Pair) { p.Prefill.BlockSize, p.Decode.BlockSize = 0, 0 }), ""},
+		{"block size of one side not known", with(func(p *Pair) { p.Decode.BlockSize = 0 }), "block-size@decode.blockSize?"},
 		{"type", with(func(p *Pair) { p.Decode.KVType = FP8 }), "kv-type@decode.kvCacheType"},
 		{"types of one size", with(func(p *Pair) { p.Prefill.KVType, p.Decode.KVType = BF16, FP16 }), "kv-type@decode.kvCacheType"},
 		{"the engine's own type", with(func(p *Pair) { p.Prefill.KVType, p.Decode.KVType = BF16, "" }), ""},

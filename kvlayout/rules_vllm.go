@@ -20,8 +20,8 @@ func vllmSideRules() []rule {
 				"on AMD GPUs those are ROCM_AITER_MLA, ROCM_AITER_TRITON_MLA and TRITON_MLA, for dense MLA",
 			dcpBackend, "degrees", "dcp-tp", "dcp-gqa").
 			of(featureDCPHeads, featureDCPSparse, featureDCPWindows, featureDCPBackends),
-		side("pp-moriio", Refuse, "with vLLM's own connector, an instance has no pipeline stages and no prefill context parallelism",
-			"its ports are counted by dp and tp rank only, so stages of a pod bind the same port and the engine hangs at start, "+
+		side("pp-moriio", Refuse, "an instance of vLLM has no pipeline stages and no prefill context parallelism",
+			"the connector counts its ports by dp and tp rank only, so stages of a pod bind the same port and the engine hangs at start, "+
 				"and a peer knows no address of the others",
 			ppMoRIIO, "degrees").of(featureStages),
 		side("tp-nodes", Refuse, "a TP group lies on one node",
@@ -32,7 +32,7 @@ func vllmSideRules() []rule {
 		side("kernel-block", Refuse, "with vLLM's own connector, a block is one block of the attention backend",
 			"ROCM_AITER_FA works on blocks of 16 or 32 tokens; larger ones are several of its own, whose shape the connector refuses at start",
 			kernelBlock).of(featureKernelBlocks),
-		side("conv-layout", Refuse, "with vLLM's own connector, convolution states are stored by dimension",
+		side("conv-layout", Refuse, "with vLLM's own connector, and between unequal tp, convolution states are stored by dimension",
 			"ranks take parts of each projection, which lie apart in any other order; the engine stops at start", convLayout),
 		side("block-mamba", Warn, "with states kept at the ends of blocks, a step holds a block",
 			"a prefill step that ends before the end of a block leaves no state to go on from", blockMamba, "degrees"),
@@ -40,6 +40,8 @@ func vllmSideRules() []rule {
 			"it moves one kind of state beside attention, beside one kind of attention in Read mode, and with no draft layers but DSpark's; "+
 				"the engine stops at start",
 			hybridShape, "degrees").of(featureHybridShapes),
+		side("chunked-attention", Refuse, "with vLLM's own connector, no layers have block lists for chunks",
+			"the connector knows full attention, windows and recurrent states; the engine stops at start", chunkedAttention).of(featureChunks),
 		side("sliding-window-write", Refuse, "with vLLM's own connector in Write mode, no layers have block lists for windows",
 			"the connector writes the whole prompt and cannot tell which blocks a window has left; the engine stops at start",
 			slidingWindowWrite).of(featureWriteWindows),
@@ -67,6 +69,9 @@ func vllmPairRules() []rule {
 			"before vLLM 0.33.0 the connector writes attention layers only", hybridWrite, "degrees").of(featureWriteState),
 		both("recurrent-tp", Refuse, "in Read mode with vLLM's own connector, recurrent state needs equal tp",
 			"the connector reads whole states and cannot cut a rank's share out of them", recurrentTP, "degrees", "tp-multiple"),
+		both("draft-layers", Refuse, "with vLLM's own connector, both sides cache draft layers, or neither",
+			"the side that moves the bytes asks the other one for each of its layers by name, and the request hangs on one that is not there",
+			draftLayers).of(featureOneSidedDrafts),
 		both("read-groups", Warn, "in Read mode with vLLM's own connector, a model has one block list",
 			"of a request with several block lists vLLM can't take back the blocks of one failed read, and the decode engine ends",
 			readGroups).costs(),

@@ -1,6 +1,10 @@
 package kvlayout
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 func sglangDecodeCP(v view, role Role) []finding {
 	cp := v.side(role).PCP
@@ -14,7 +18,7 @@ func sglangDecodeCP(v view, role Role) []finding {
 
 func sglangCPDCP(v view, role Role) []finding {
 	cp, dcp := v.side(role).PCP, v.layout(role).DCP
-	if v.Engine != SGLang || cp < 2 || dcp == 1 || role == Decode { // for decode, sglang-decode-cp
+	if v.Engine != SGLang || cp < 2 || dcp == 1 {
 		return nil
 	}
 	return []finding{{
@@ -51,10 +55,8 @@ func ppPair(v view) []finding {
 	if v.Engine != SGLang || d == 1 || d == p {
 		return nil
 	}
-	field := layoutField(Decode, "pp")
 	return []finding{{
-		field: field, message: fmt.Sprintf("prefill has %d pipeline stages and decode %d", p, d),
-		fix: fmt.Sprintf("set %s to 1", field),
+		field: layoutField(Decode, "pp"), message: fmt.Sprintf("prefill has %d pipeline stages and decode %d", p, d), fix: "remove --pp-size on decode",
 	}}
 }
 
@@ -102,7 +104,7 @@ func sglangIndexTP(v view) []finding {
 	if v.prefill.PP > 1 {
 		return v.bound(Prefill, featureSGLangIndexTP, finding{
 			field:   layoutField(Prefill, "pp"),
-			message: fmt.Sprintf("prefill has %d pipeline stages, on a model with an indexer", v.prefill.PP), fix: "set prefill.layout.pp to 1",
+			message: fmt.Sprintf("prefill has %d pipeline stages, on a model with an indexer", v.prefill.PP), fix: "remove --pp-size on prefill",
 		})
 	}
 	p, d, unequal := v.unequalTP()
@@ -126,6 +128,24 @@ func sglangStateTP(v view) []finding {
 	}}
 }
 
+// sglangHeadCopies: decode ranks that copy a head each took another one, where a prefill
+// rank has several.
+func sglangHeadCopies(v view) []finding {
+	p, d, unequal := v.sglangHeads()
+	if !unequal {
+		return nil
+	}
+	at := slices.IndexFunc(v.heads.kv, func(heads int) bool { return p < heads && heads < d })
+	if at < 0 {
+		return nil
+	}
+	return v.bound(Prefill, featureSGLangHeadCopies, finding{
+		field:   "engine.version",
+		message: fmt.Sprintf("prefill attention tp %d and decode %d, with copies of %d KV heads on decode alone", p, d, v.heads.kv[at]),
+		fix:     fmt.Sprintf("use an engine.image of SGLang 0.5.21 or later, or set decode.layout.tp to %d", v.tpFor(Decode, p)),
+	})
+}
+
 func sglangHeadsTP(v view) []finding {
 	p, d, unequal := v.sglangHeads()
 	if !unequal {
@@ -137,15 +157,31 @@ func sglangHeadsTP(v view) []finding {
 	}}
 }
 
-func sglangSparseDCP(v view) []finding {
-	if v.Engine != SGLang || v.decode.DCP == 1 || !v.indexed() || v.headSharded() {
+func sglangSparseDCP(v view, role Role) []finding {
+	dcp := v.layout(role).DCP
+	if v.Engine != SGLang || dcp == 1 || !v.indexed() || v.headSharded() {
 		return nil
 	}
-	message := fmt.Sprintf("decode dcp %d on a model with sparse attention", v.decode.DCP)
-	if s := v.Decode.Speculation; s != "" {
-		message += " and speculative decoding (" + s + ")"
+	field := layoutField(role, "dcp")
+	return v.bound(role, featureSGLangSparseDCP, finding{
+		field: field, message: fmt.Sprintf("%s dcp %d on a model with sparse attention", role, dcp), fix: fmt.Sprintf("set %s to 1", field),
+	})
+}
+
+// kvFormat: DeepSeek-V4's cache of trtllm has 512 bytes a token, and the others' 584.
+func kvFormat(v view) []finding {
+	p, d := cmp.Or(v.Prefill.KVFormat, "auto"), cmp.Or(v.Decode.KVFormat, "auto")
+	if v.Engine != SGLang || p == d {
+		return nil
 	}
-	return []finding{{field: layoutField(Decode, "dcp"), message: message, fix: "set decode.layout.dcp to 1"}}
+	fd := finding{
+		field: "decode.args", message: fmt.Sprintf("prefill has --dsv4-attn-backend %s and decode %s", p, d),
+		fix: "give one --dsv4-attn-backend on both sides",
+	}
+	if p != "trtllm" && d != "trtllm" {
+		fd.severity, fd.reason = Warn, "whether these store a token alike is not known"
+	}
+	return []finding{fd}
 }
 
 func sglangSpeculation(v view) []finding {

@@ -21,10 +21,14 @@ func degrees(v view, role Role) []finding {
 		}
 		if d.value < 1 || d.value > maxDegree {
 			field := layoutField(role, d.name)
-			fs = append(fs, finding{
+			fd := finding{
 				field: field, message: fmt.Sprintf("%s %s is %d", role, d.name, d.value),
 				fix: fmt.Sprintf("set %s to a number from 1 to %d", field, maxDegree),
-			})
+			}
+			if d.name == "pp" { // which is no field of a pool
+				fd.fix = fmt.Sprintf("remove --pipeline-parallel-size on %s", role)
+			}
+			fs = append(fs, fd)
 		}
 	}
 	if len(fs) > 0 {
@@ -138,16 +142,20 @@ func dcpGQA(v view, role Role) []finding {
 }
 
 func interleaveBlock(v view, role Role) []finding {
-	l, b := v.layout(role), v.side(role).BlockSize
+	l, b := v.layout(role), v.blockTokens(role)
 	if !v.vllmRules() || l.DCP == 1 || b < 1 || b%l.Interleave == 0 {
 		return nil
 	}
 	field := layoutField(role, "interleave")
-	return []finding{{
+	fd := finding{
 		field:   field,
 		message: fmt.Sprintf("%s interleave %d does not divide the block of %d tokens", role, l.Interleave, b),
 		fix:     fmt.Sprintf("set %s to %d", field, largest(min(l.Interleave, b), func(n int) bool { return b%n == 0 })),
-	}}
+	}
+	if v.states() && v.headSharded() {
+		fd.severity = Warn // how the attention backend rounds a raised block is not known
+	}
+	return []finding{fd}
 }
 
 func interleaveUnused(v view, role Role) []finding {
@@ -212,8 +220,11 @@ func gpusPerPod(v view, role Role) []finding {
 	if v.Engine == SGLang {
 		local = 1 // Its DP ranks share the GPUs of the TP group.
 	}
+	if node < 1 {
+		return v.widerThanNodes(role, rank)
+	}
 	gpus, n := rank*local, node
-	if node < 1 || gpus <= n || (gpus%n == 0 && (n%rank == 0 || rank%n == 0)) {
+	if gpus <= n || (gpus%n == 0 && (n%rank == 0 || rank%n == 0)) {
 		return nil
 	}
 	f := finding{message: fmt.Sprintf("a %s pod needs %d GPUs, and a node has %d", role, gpus, node)}
@@ -226,12 +237,32 @@ func gpusPerPod(v view, role Role) []finding {
 	}
 	if l.PP*v.contextRanks(role) > node {
 		f.field = layoutField(role, "pp")
-		f.fix = fmt.Sprintf("set %s to %d", f.field, max(node/l.TP/v.contextRanks(role), 1))
+		f.fix = fmt.Sprintf("lower --pipeline-parallel-size on %s to %d", role, max(node/l.TP/v.contextRanks(role), 1))
 		return []finding{f}
 	}
 	f.field = tpField(role)
 	f.fix = fmt.Sprintf("set %s to %d, or gpu.devicesPerNode to what the nodes have", f.field, v.tpOnNode(role, node))
 	return []finding{f}
+}
+
+// mostOfNode is the number of AMD GPUs that nodes have, but where they are partitioned.
+const mostOfNode = 8
+
+// widerThanNodes is on a rank's GPUs where nobody says what nodes have.
+func (v view) widerThanNodes(role Role, gpus int) []finding {
+	if gpus <= mostOfNode || v.side(role).Nodes > 1 || v.Engine == Simulator {
+		return nil
+	}
+	fd := finding{
+		field: tpField(role), severity: Warn,
+		message: fmt.Sprintf("%s takes %d GPUs of one node, as it says no other", role, gpus),
+		reason:  "nodes have 8 AMD GPUs, unless they are partitioned, and the engine stops at start where they are fewer",
+		fix:     "say the nodes with --nnodes",
+	}
+	if tp := v.tpOnNode(role, mostOfNode); gpus/v.layout(role).TP*tp <= mostOfNode {
+		fd.fix = fmt.Sprintf("set %s to %d, or say the nodes with --nnodes", tpField(role), tp)
+	}
+	return []finding{fd}
 }
 
 // contextRanks is vLLM's prefill context parallel degree, which adds GPUs.

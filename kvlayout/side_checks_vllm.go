@@ -3,6 +3,7 @@ package kvlayout
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -37,10 +38,13 @@ func epMoE(v view, role Role) []finding {
 	if !v.heads.known || v.heads.moe || ep == 0 || ep == 1 {
 		return nil
 	}
-	field := layoutField(role, "ep")
+	flag := "--enable-expert-parallel"
+	if v.Engine == SGLang {
+		flag = "--ep-size"
+	}
 	fd := finding{
-		field: field, message: fmt.Sprintf("%s has expert parallelism on a model without experts", role),
-		fix: "remove " + field + " (--enable-expert-parallel, --ep-size)",
+		field: string(role) + ".args", message: fmt.Sprintf("%s has expert parallelism on a model without experts", role),
+		fix: fmt.Sprintf("remove %s on %s", flag, role),
 	}
 	if !v.vllm() {
 		fd.severity, fd.reason = Warn, "there are no experts to spread, so it does nothing"
@@ -54,20 +58,20 @@ func epSize(v view, role Role) []finding {
 	if ep == 0 || ep == 1 || (ep == -1 && v.vllmRules()) {
 		return nil
 	}
-	field := layoutField(role, "ep")
+	field := string(role) + ".args"
 	if v.Engine == SGLang {
 		if ep > 0 && l.TP%ep == 0 {
 			return nil
 		}
 		return []finding{{
 			field: field, message: fmt.Sprintf("%s ep %d does not divide tp %d", role, ep, l.TP),
-			fix: fmt.Sprintf("set %s to %d", field, largest(min(max(ep, 1), l.TP), func(n int) bool { return l.TP%n == 0 })),
+			fix: fmt.Sprintf("give --ep-size %d on %s", largest(min(max(ep, 1), l.TP), func(n int) bool { return l.TP%n == 0 }), role),
 		}}
 	}
 	if all := v.allRanks(role); ep != all {
 		return []finding{{
 			field: field, message: fmt.Sprintf("%s ep %d of %d ranks", role, ep, all),
-			fix: fmt.Sprintf("set %s to %d", field, all),
+			fix: fmt.Sprintf("give --enable-expert-parallel on %s, or remove what says the degree", role),
 		}}
 	}
 	return nil
@@ -148,18 +152,21 @@ func dcpBackend(v view, role Role) []finding {
 
 func ppMoRIIO(v view, role Role) []finding {
 	l, pcp := v.layout(role), max(v.side(role).PCP, 1)
-	if !v.vllmConnector() || (l.PP == 1 && pcp == 1) {
+	if !v.vllmRules() || (l.PP == 1 && pcp == 1) {
 		return nil
 	}
-	field := layoutField(role, "pp")
 	fd := finding{
-		field: field, message: fmt.Sprintf("%s has %d pipeline stages", role, l.PP),
-		fix: fmt.Sprintf("set %s to 1", field),
+		field: layoutField(role, "pp"), message: fmt.Sprintf("%s has %d pipeline stages", role, l.PP),
+		fix: fmt.Sprintf("remove --pipeline-parallel-size on %s", role),
 	}
 	if l.PP == 1 {
 		fd.field = string(role) + ".args"
 		fd.message = fmt.Sprintf("%s has prefill context parallelism of %d", role, pcp)
-		fd.fix = "remove --prefill-context-parallel-size"
+		fd.fix = fmt.Sprintf("remove --prefill-context-parallel-size on %s", role)
+	}
+	if v.mover != MoverEngine {
+		fd.reason = "the transfer agent plans by tp, dp and DCP rank: it knows of no stage that holds some layers, nor of prompts dealt to prefill ranks"
+		return []finding{fd}
 	}
 	return v.bound(role, featureStages, fd)
 }
@@ -192,26 +199,42 @@ func attentionConnector(v view, role Role) []finding {
 }
 
 func kernelBlock(v view, role Role) []finding {
-	s := v.side(role)
-	if !v.vllm() || v.mover != MoverEngine || !strings.EqualFold(s.Attention, "ROCM_AITER_FA") || s.BlockSize < 1 || s.BlockSize == 16 || s.BlockSize == 32 {
+	block := v.blockTokens(role)
+	if !v.vllm() || v.mover != MoverEngine || !strings.EqualFold(v.side(role).Attention, "ROCM_AITER_FA") || block < 1 || block == 16 || block == 32 {
 		return nil
 	}
 	field := string(role) + ".blockSize"
-	return v.bound(role, featureKernelBlocks, finding{
-		field: field, message: fmt.Sprintf("%s has blocks of %d tokens, and ROCM_AITER_FA of 16 or 32", role, s.BlockSize),
+	fd := finding{
+		field: field, message: fmt.Sprintf("%s has blocks of %d tokens, and ROCM_AITER_FA of 16 or 32", role, block),
 		fix: fmt.Sprintf("set %s to 32", field),
-	})
+	}
+	if v.states() { // whose blocks are larger than any that fits
+		fd.field, fd.fix = string(role)+".args", "use another attention backend"
+		fd.message += ", to hold the recurrent state of a rank"
+	}
+	return v.bound(role, featureKernelBlocks, fd)
 }
 
+// convLayout: the agent copies whole states between equal tp and orders, and parts of
+// those by dimension alone.
 func convLayout(v view, role Role) []finding {
 	layout := v.side(role).ConvLayout
-	if !v.vllmConnector() || !v.states() || layout == "" || layout == "DS" {
+	if !v.vllm() || !v.states() || layout == "" || layout == "DS" {
 		return nil
 	}
-	return []finding{{
+	fd := finding{
 		field: string(role) + ".env", message: fmt.Sprintf("%s stores the convolution states of %s in the order %s", role, v.Model.Name, layout),
 		fix: "set VLLM_SSM_CONV_STATE_LAYOUT to DS on both sides",
-	}}
+	}
+	if v.mover == MoverEngine {
+		return []finding{fd}
+	}
+	other := cmp.Or(v.side(role.other()).ConvLayout, layout)
+	if _, _, unequal := v.unequalTP(); !unequal && other == layout {
+		return nil
+	}
+	fd.reason = "a state is copied as bytes, and between unequal tp in parts, which lie apart in this order"
+	return []finding{fd}
 }
 
 func blockMamba(v view, role Role) []finding {
@@ -248,6 +271,28 @@ func hybridShape(v view, role Role) []finding {
 		return nil
 	}
 	return v.bound(role, featureHybridShapes, fd)
+}
+
+// hybridOff says that all layers of the side keep every token, in one block list. With
+// chunks, vLLM turns its hybrid manager off beside drafts that read hidden states
+// (SpeculativeConfig.use_eagle of 0.33.0).
+func (v view) hybridOff(role Role) bool {
+	s := v.side(role)
+	if s.NoHybrid || !v.vllm() || v.Model == nil || !v.Model.has(ChunkedLocal) {
+		return s.NoHybrid
+	}
+	return s.OwnDrafts || slices.Contains([]string{"eagle", "eagle3", "mtp", "dflash", "dspark"}, s.Speculation)
+}
+
+func chunkedAttention(v view, role Role) []finding {
+	if !v.vllmConnector() || v.Model == nil || !v.Model.has(ChunkedLocal) || v.hybridOff(role) {
+		return nil
+	}
+	return v.bound(role, featureChunks, finding{
+		field:   string(role) + ".args",
+		message: fmt.Sprintf("%s has layers with chunks of %d tokens", role, v.Model.Windows()[0]),
+		fix:     "add --disable-hybrid-kv-cache-manager, or set VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE to 0",
+	})
 }
 
 func slidingWindowWrite(v view, role Role) []finding {
