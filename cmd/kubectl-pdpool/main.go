@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -57,8 +59,27 @@ func kubectl(ctx context.Context, args ...string) ([]byte, error) {
 	if err == nil {
 		return out, nil
 	}
-	if text := strings.TrimSpace(said.String()); text != "" {
+	if text := cause(said.String()); text != "" {
 		err = errors.New(text)
 	}
 	return nil, fmt.Errorf("kubectl %s: %w", strings.Join(args, " "), err)
+}
+
+// logLine is how the libraries of kubectl begin a line of their own log.
+var logLine = regexp.MustCompile(`^[EWIF]\d{4} \d\d:\d\d:\d\d`)
+
+// cause is what kubectl says is wrong, without the log that it writes beside it, where
+// each try has a line.
+func cause(said string) string {
+	var lines []string
+	for line := range strings.Lines(said) {
+		line = strings.TrimSpace(line)
+		if line != "" && !logLine.MatchString(line) && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) == 0 {
+		return strings.TrimSpace(said)
+	}
+	return strings.Join(lines, "; ")
 }
