@@ -100,7 +100,7 @@ func TestWhatAFieldDoesNotTake(t *testing.T) {
 		want     []Fault
 	}{
 		{"dcp: 4", "dcp: four", []Fault{{Field: "decode.layout.dcp", Text: "it takes a whole number, and this is a string", Fix: "give a whole number", Lost: true}}},
-		{"dcp: 4", `dcp: "4"`, []Fault{{Field: "decode.layout.dcp", Text: "it takes a whole number, and this is a string", Fix: "write 4 without quotes"}}},
+		{"dcp: 4", `dcp: "4"`, []Fault{{Field: "decode.layout.dcp", Text: "it takes a whole number, and this is a string", Fix: "write 4 without quotes", Meant: true}}},
 		{"dcp: 4", "cdp: 4", []Fault{{Field: "decode.layout.cdp", Text: `unknown field "spec.decode.layout.cdp"`, Fix: "remove it, or look its name up in docs/fields.md"}}},
 		{"      dcp: 4", "      dcp: x\n      cdp: 4", []Fault{
 			{Field: "decode.layout.dcp", Text: "it takes a whole number, and this is a string", Fix: "give a whole number", Lost: true},

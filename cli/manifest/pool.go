@@ -35,6 +35,8 @@ type Fault struct {
 	// Lost says that what the field is meant to say is not known, so that nothing can
 	// be said of the rest either.
 	Lost bool
+	// Meant says that what it is meant to say is known, and counts for the rest.
+	Meant bool
 	// Warns says that the object is taken all the same.
 	Warns bool
 }
@@ -112,7 +114,7 @@ func (c *Content) pool(d document) {
 		if !correct(object, steps(at.Field), meant) {
 			break
 		}
-		f.Lost = !isNumber
+		f.Lost, f.Meant = !isNumber, isNumber
 		p.Faults = append(p.Faults, f)
 		unknown, err = p.decode(object)
 	}
