@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -99,4 +100,35 @@ func devicesSaid(t *testing.T, kubectl func(context.Context, ...string) ([]byte,
 		t.Fatalf("%v: %s", got.err, got.out)
 	}
 	return r.Pools[0].GPUs
+}
+
+// TestNodesWithPods holds that pods in the file take devices, but for the pool's own.
+func TestNodesWithPods(t *testing.T) {
+	text, err := os.ReadFile("testdata/nodes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := strings.Replace(string(text), `amd.com/gpu: "6"`, `amd.com/gpu: "8"`, 1)
+	for pool, available := range map[string]bool{"r1": true, "other": false} {
+		file := filepath.Join(t.TempDir(), "nodes.yaml")
+		pod := `
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: x, namespace: default, labels: {pdpool.dev/pool: ` + pool + `}}
+  spec:
+    nodeName: mi300x-0
+    containers: [{name: engine, resources: {limits: {amd.com/gpu: "4"}}}]
+`
+		if err := os.WriteFile(file, []byte(strings.TrimRight(whole, "\n")+pod), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got := run(t, "", "check", "-f", "testdata/manifests/r1.yaml", "--nodes", file, "-o", "json")
+		var r Report
+		if err := json.Unmarshal([]byte(got.out), &r); err != nil || len(r.Pools) != 1 || r.Pools[0].GPUs == nil {
+			t.Fatalf("%v: %s", got.err, got.out)
+		}
+		if gpus := r.Pools[0].GPUs; gpus.Available != available {
+			t.Errorf("with a pod of %s: %+v", pool, gpus)
+		}
+	}
 }
