@@ -65,3 +65,38 @@ func TestInstancesPairByTheWire(t *testing.T) {
 		t.Errorf("the pair has %+v", p)
 	}
 }
+
+// TestVariablesFromElsewhere holds that a variable whose value the manifest does not
+// have decides nothing.
+func TestVariablesFromElsewhere(t *testing.T) {
+	from := &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{Key: "layout"}}
+	for _, c := range []struct {
+		env  []corev1.EnvVar
+		want string
+	}{
+		{nil, engine.ConvByDimension}, // the operator's
+		{[]corev1.EnvVar{{Name: engine.ConvLayout, Value: "SD"}}, "SD"},
+		{[]corev1.EnvVar{{Name: engine.ConvLayout, ValueFrom: from}}, ""},
+	} {
+		r := Resolve(vllmPool(t, spec(func(s *v1alpha1.PDPoolSpec) {
+			s.Model.Name, s.Decode.Env = "moonshotai/Kimi-Linear-48B-A3B-Instruct", c.env
+		})), testDefaults)
+		if p := r.Pair(); p.Decode.ConvLayout != c.want {
+			t.Errorf("%v: %q, want %q", c.env, p.Decode.ConvLayout, c.want)
+		}
+	}
+}
+
+// TestVersionsOfSGLang holds that releases of one engine are not taken for those of
+// another.
+func TestVersionsOfSGLang(t *testing.T) {
+	pool := vllmPool(t, spec(func(s *v1alpha1.PDPoolSpec) {
+		s.Engine.Type, s.Engine.Image = v1alpha1.EngineSGLang, "example/sglang:rocm7_sglang-v0.5.23"
+	}))
+	if r := Resolve(pool, testDefaults); r.Version != "0.5.23" {
+		t.Errorf("version %q", r.Version)
+	}
+	if got := ruleIDs(Check(pool)); slices.Contains(got, "engine-version") {
+		t.Errorf("told by %v", got)
+	}
+}
