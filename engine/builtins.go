@@ -8,9 +8,7 @@ import (
 // end carries a command out, as far as that means something here.
 func (s *shell) end() {
 	words := s.words
-	for len(words) > 0 && words[0].plain && slices.Contains(reserved, words[0].text) {
-		words = words[1:]
-	}
+	s.follow(words)
 	if len(words) > 0 && prompt(words[0].text) {
 		words = words[1:]
 	}
@@ -19,16 +17,18 @@ func (s *shell) end() {
 		return
 	}
 	switch name := words[0].text; {
+	case s.begins(words[0]):
 	case slices.Contains(declares, name):
 		s.declare(words)
 	case name == "unset":
 		for _, w := range words[1:] {
+			s.changes(w.text)
 			s.vars.unset(w.text)
 		}
 	case name == "set":
 		s.options(words[1:])
 	case name == "source" || name == ".":
-		if len(words) > 1 {
+		if len(words) > 1 && strings.ContainsAny(words[1].text, "./$") {
 			s.note(words[0].at, "the file %s is not read: what it sets is not known", brief(words[1].text))
 		}
 	default:
@@ -36,7 +36,7 @@ func (s *shell) end() {
 	}
 }
 
-var reserved = []string{"{", "}", "!", "if", "then", "elif", "else", "fi", "while", "until", "do", "done"}
+var reserved = []string{"{", "}", "!", "if", "then", "elif", "else", "fi", "while", "until", "do", "done", "esac"}
 
 // prompt says whether the word is the end of a prompt that was pasted too.
 func prompt(text string) bool {
@@ -45,7 +45,12 @@ func prompt(text string) bool {
 }
 
 func (s *shell) assign(exported bool) {
+	if s.guarded {
+		s.open("if")
+		defer s.close()
+	}
 	for _, set := range s.sets {
+		s.changes(set.name)
 		set.value.exported = exported
 		if set.append {
 			if s.expanded += len(s.vars.vars[set.name].first().text); s.expanded > maxExpanded {

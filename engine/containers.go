@@ -159,7 +159,7 @@ func (c *command) setEnv(v word, b *box) {
 		b.env = append(b.env, e)
 		return
 	}
-	c.shell.note(v.at, "the variable %s is passed on, and the text does not set it", brief(v.text))
+	c.shell.variableNote(v.at, v.text, "the variable %s is passed on, and the text does not set it", brief(v.text))
 }
 
 // kubectl reads kubectl run and kubectl exec; false when it is neither.

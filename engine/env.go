@@ -13,8 +13,10 @@ type EnvProblem struct {
 	Name  string
 	// Dead says that the engine does not look at it.
 	Dead bool
-	Text string // what is wrong, one sentence
-	Fix  string // what to do, as the end of a sentence
+	// Stops says that the engine ends on it.
+	Stops bool
+	Text  string // what is wrong, one sentence
+	Fix   string // what to do, as the end of a sentence
 }
 
 // envFact is a variable of the catalog.
@@ -24,9 +26,11 @@ type envFact struct {
 	// gone is the first release known not to look at it; "" one that does.
 	gone string
 	// bad says for which values it is a problem; nil for all.
-	bad  func(value string) bool
-	text string
-	fix  string
+	bad func(value string) bool
+	// stops says that the engine ends on such a value.
+	stops bool
+	text  string
+	fix   string
 }
 
 func envFacts() []envFact {
@@ -45,11 +49,11 @@ func envFacts() []envFact {
 		dead("VLLM_ROCM_USE_AITER_PAGED_ATTN", "0.26.0", "remove it"),
 		dead("VLLM_USE_AITER_TRITON_SILU_MUL", "0.22.0", "remove it"),
 		{
-			name: "VLLM_PORT", kind: kvlayout.VLLM, bad: func(v string) bool { return strings.Contains(v, ":") },
+			name: "VLLM_PORT", kind: kvlayout.VLLM, stops: true, bad: func(v string) bool { return strings.Contains(v, ":") },
 			text: "vLLM stops on an address in it, as a Service named vllm sets it", fix: "set enableServiceLinks to false, or rename the Service",
 		},
 		{
-			name: "PYTORCH_CUDA_ALLOC_CONF", kind: kvlayout.VLLM,
+			name: "PYTORCH_CUDA_ALLOC_CONF", kind: kvlayout.VLLM, stops: true,
 			bad:  func(v string) bool { return strings.Contains(strings.ToLower(v), "expandable_segments:true") },
 			text: "vLLM refuses a KV connector with expandable segments", fix: "remove expandable_segments",
 		},
@@ -62,7 +66,7 @@ func envFacts() []envFact {
 			text: "a value that begins with 0 makes MoRI take xGMI by itself, whatever the backend", fix: "remove it, and set transfer.backend",
 		},
 		{
-			name: "SGLANG_DISAGG_STAGING_BUFFER", kind: kvlayout.SGLang, bad: isTrue,
+			name: "SGLANG_DISAGG_STAGING_BUFFER", kind: kvlayout.SGLang, bad: isTrue, stops: true,
 			text: "SGLang refuses it with the transfer backend mori", fix: "remove it",
 		},
 	}
@@ -84,7 +88,7 @@ func CheckEnv(kind kvlayout.Engine, version string, env []EnvVar) []EnvProblem {
 			if f.gone != "" && before(version, f.gone) {
 				continue
 			}
-			out = append(out, EnvProblem{Index: i, Name: e.Name, Dead: f.gone != "", Text: f.text, Fix: f.fix})
+			out = append(out, EnvProblem{Index: i, Name: e.Name, Dead: f.gone != "", Stops: f.stops, Text: f.text, Fix: f.fix})
 		}
 	}
 	return out
@@ -97,12 +101,22 @@ func before(version, release string) bool {
 	return ok && known && v.Compare(r) < 0
 }
 
+// modeSaid says that nothing more is to be said of the variable with the mode: without
+// a transfer there is no mode, and one that is not known was noted.
+func (f *facts) modeSaid() bool {
+	return f.in.Mode == "" || slices.ContainsFunc(f.notes, func(n Note) bool { return n.Kind == Unread && n.Field == "transfer.mode" })
+}
+
 func (f *facts) deadEnv() {
 	for _, p := range CheckEnv(f.in.Engine, f.in.Version, f.in.Env) {
-		if p.Name == "VLLM_PORT" || p.Name == readModeVariable && f.in.Mode == "" {
-			continue // said with the port; without a transfer there is no mode
+		if p.Name == "VLLM_PORT" || p.Name == readModeVariable && f.modeSaid() {
+			continue // said with the port, or with the mode
 		}
-		f.note(-1, "%s: %s; %s", p.Name, p.Text, p.Fix)
+		kind := Remark
+		if p.Stops {
+			kind = Stops
+		}
+		f.keep(-1, kind, "", "%s: %s; %s", p.Name, p.Text, p.Fix)
 		if n := len(f.notes); p.Index < len(f.launch.envPlaces) {
 			f.notes[n-1].Place = f.launch.envPlaces[p.Index]
 		}

@@ -1,6 +1,9 @@
 package engine
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // dollar reads what begins with a dollar sign. Words that it makes begin at start.
 func (s *shell) dollar(start int, whole, quoted bool) {
@@ -15,7 +18,9 @@ func (s *shell) dollar(start int, whole, quoted bool) {
 		s.pos++
 		s.double()
 	case rest[0] == '(':
-		s.substitution()
+		if !s.hereText(whole) && !s.arithmetic() {
+			s.substitution()
+		}
 	case rest[0] == '{':
 		s.braced(start, whole, quoted)
 	case strings.IndexByte("@*#?$!-0123456789", rest[0]) >= 0:
@@ -56,7 +61,7 @@ func (s *shell) value(start int, v word, whole bool) {
 		}
 		return
 	}
-	if whole {
+	if whole || v.open != "" && v.open == v.text {
 		s.piece(v, 0, len(v.text))
 		return
 	}
@@ -90,8 +95,10 @@ func (s *shell) piece(v word, from, to int) {
 	}
 	switch {
 	case v.open == "":
+		s.b.maybe = cmp.Or(s.b.maybe, v.maybe)
 	case strings.Contains(part, v.open):
 		s.b.unknown(v.open)
+		s.b.maybe = cmp.Or(s.b.maybe, v.maybe)
 	case strings.ContainsAny(part, "$`<"):
 		s.b.unknown(part)
 	}

@@ -38,9 +38,11 @@ type dialect struct {
 	// flexible: underscores count as dashes and dotted keys reach into JSON, as with
 	// vLLM's parser. Without, it is plain argparse.
 	flexible bool
+	// released are the flags that one release takes.
+	released func() releasedFlags
 }
 
-var vllmDialect = dialect{flags: knownFlags, env: ownedEnv, flexible: true}
+var vllmDialect = dialect{flags: knownFlags, env: ownedEnv, flexible: true, released: vllmReleased}
 
 // dialectOf is the dialect of an engine; the Simulator speaks vLLM's.
 func dialectOf(kind kvlayout.Engine) *dialect {

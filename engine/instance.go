@@ -142,12 +142,14 @@ func (l Launch) Read() (Instance, []Note) {
 		in: Instance{Engine: l.Engine, Image: l.Image, Version: l.Version, Env: l.Env, HostNetwork: l.HostNetwork},
 	}
 	flags, problems := ParseArgsOf(l.Engine, l.Args)
-	f.flags = flags
+	f.flags, f.notes = flags, slices.Clone(l.notes)
 	for _, p := range problems {
 		if !f.open(p.Index) && !f.open(p.Index+1) {
-			f.note(p.Index, "%s", p.Text)
+			f.problem(p)
 		}
 	}
+	f.opens()
+	f.unknownFlags()
 	f.repeated()
 	f.positional()
 	if l.Engine == kvlayout.SGLang {
@@ -167,16 +169,6 @@ type facts struct {
 	in     Instance
 	notes  []Note
 	used   map[string]bool // flags that a field stands for
-}
-
-// note is about the argument with the index; -1 is the launch as a whole.
-func (f *facts) note(index int, format string, args ...any) {
-	r := reader{out: Script{Notes: f.notes}}
-	r.note(0, format, args...)
-	if len(r.out.Notes) > len(f.notes) {
-		r.out.Notes[len(f.notes)].Place = f.launch.ArgPlace(index)
-	}
-	f.notes = r.out.Notes
 }
 
 func (f *facts) open(index int) bool {
@@ -224,7 +216,7 @@ func (f *facts) number(name string, least int) int {
 	case err != nil: // among the problems already
 		return 0
 	case n < least || n > 1<<30:
-		f.note(g.Index, "%s %s is no number from %d on", g.Spelled, brief(v), least)
+		f.flag(g, "%s %s is no number from %d on", g.Spelled, brief(v), least)
 		return 0
 	}
 	return n
@@ -239,7 +231,7 @@ func (f *facts) size(name string) int64 {
 	n, ok := parseSize(v)
 	if !ok || n < 0 {
 		g, _ := f.flags.Last(name)
-		f.note(g.Index, "%s needs a number such as 4096, 8k or 2G, not %q", g.Spelled, brief(v))
+		f.flag(g, "%s needs a number such as 4096, 8k or 2G, not %q", g.Spelled, brief(v))
 		return 0
 	}
 	return n
@@ -262,7 +254,7 @@ func (f *facts) real(name string, most float64, needs string) float64 {
 	x, err := strconv.ParseFloat(v, 64)
 	if err != nil || !(x > 0 && x <= most) {
 		g, _ := f.flags.Last(name)
-		f.note(g.Index, "%s needs %s, not %q", g.Spelled, needs, brief(v))
+		f.flag(g, "%s needs %s, not %q", g.Spelled, needs, brief(v))
 		return 0
 	}
 	return x
@@ -319,10 +311,16 @@ func (f *facts) positional() {
 			}
 			continue
 		}
-		f.note(at, "%q belongs to no flag", brief(f.flags.Positional[i]))
+		switch word := f.flags.Positional[i]; {
+		case f.open(at):
+		case strings.HasPrefix(word, "–"), strings.HasPrefix(word, "—"):
+			f.stops(at, "", "%s begins with a long dash, which is no flag: type --", brief(word))
+		default:
+			f.stops(at, "", "%q belongs to no flag", brief(word))
+		}
 	}
 	if _, flag := f.flags.Last(name); f.in.Model == "" && !flag && len(f.flags.Positional) == 0 {
-		f.note(-1, "the launch names no model")
+		f.noModel()
 	}
 	f.in.Served = cmp.Or(f.text("served-model-name"), f.in.Model)
 	f.in.Revision = f.text("revision")
@@ -334,7 +332,7 @@ func (f *facts) kvType() {
 	t, ok := KVTypeOf(f.in.KVSpelled)
 	if f.in.KVSpelled != "" && !ok {
 		g, _ := f.flags.Last("kv-cache-dtype")
-		f.note(g.Index, "the KV cache type %s is none that the rules know", brief(f.in.KVSpelled))
+		f.unread(g.Index, "engine.kvCacheType", "the KV cache type %s is none that the rules know", brief(f.in.KVSpelled))
 	}
 	f.in.KVType = t
 }

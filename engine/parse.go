@@ -28,7 +28,9 @@ type Flag struct {
 	// Known says that this package knows the flag.
 	Known bool
 
-	inline bool // the value is in the argument with the name
+	inline    bool // the value is in the argument with the name
+	listed    bool // a release known here has the flag
+	ambiguous bool // a release known here has several flags that begin so
 }
 
 // Flags is a parsed command line, in the order typed.
@@ -43,6 +45,8 @@ type Flags struct {
 type Problem struct {
 	Index int // of the argument
 	Text  string
+
+	value bool // the value of a flag is missing or can't be read
 }
 
 // ParseArgs reads arguments as vLLM does: long names with dashes or underscores,
@@ -72,6 +76,12 @@ type parser struct {
 
 func (p *parser) problem(index int, format string, a ...any) {
 	p.problems = append(p.problems, Problem{Index: index, Text: fmt.Sprintf(format, a...)})
+}
+
+// unread is problem for the value of a flag.
+func (p *parser) unread(index int, format string, a ...any) {
+	p.problem(index, format, a...)
+	p.problems[len(p.problems)-1].value = true
 }
 
 func (p *parser) word() {
@@ -122,17 +132,35 @@ func (d *dialect) identify(typed string) (spelledFlag, known) {
 		f.Key = strings.TrimSuffix(key, "+") // "--name.list+" appends to a list
 		f.Name = strings.ReplaceAll(name, "_", "-")
 	}
-	if k, ok := d.lookup(f.Name); ok {
-		f.Name, f.Known = k.name, true
+	if k, ok := d.long(&f.Flag, f.Name); ok {
 		return f, k
 	}
 	if positive, ok := strings.CutPrefix(f.Name, "no-"); ok {
-		if k, ok := d.lookup(positive); ok && k.takes == toggle {
-			f.Name, f.Negated, f.Known = k.name, true, true
-			return f, k
+		negated := f
+		if k, ok := d.long(&negated.Flag, positive); ok && k.takes == toggle {
+			negated.Negated = true
+			return negated, k
 		}
 	}
 	return f, known{takes: many}
+}
+
+// long is the flag that a long name means: one of a release, which need not be one
+// that this package knows more about, or one that others have.
+func (d *dialect) long(f *Flag, name string) (known, bool) {
+	r, ok, several := d.released().find("--" + name)
+	if f.ambiguous = several; ok {
+		name = r.name
+	}
+	if k, ok := d.lookup(name); ok && (!several || k.name == name) {
+		f.Name, f.Known, f.listed, f.ambiguous = k.name, true, true, false
+		return k, true
+	}
+	if f.listed = ok; ok {
+		f.Name = r.name
+		return known{name: r.name, takes: r.takes}, true
+	}
+	return known{}, false
 }
 
 func (d *dialect) identifyShort(f spelledFlag, typed string) (spelledFlag, known) {
@@ -150,6 +178,10 @@ func (d *dialect) identifyShort(f spelledFlag, typed string) (spelledFlag, known
 			f.Spelled = typed[:2]
 			return f, k
 		}
+	}
+	if r, ok, _ := d.released().find("-" + short); ok {
+		f.Name, f.listed = r.name, true
+		return f, known{name: r.name, takes: r.takes}
 	}
 	f.Name = strings.ReplaceAll(short, "_", "-")
 	return f, known{takes: many}
@@ -181,14 +213,14 @@ func (p *parser) check(k known, f Flag) {
 		p.problem(f.Index, "%s takes no value, not %q", f.Spelled, f.Values[0])
 	case k.bare():
 	case len(f.Values) == 0:
-		p.problem(f.Index, "%s needs a value", f.Spelled)
+		p.unread(f.Index, "%s needs a value", f.Spelled)
 	case k.takes == object && f.Key == "" && !json.Valid([]byte(f.Values[0])):
 		p.problem(f.Index, "the value of %s is not JSON", f.Spelled)
 	case k.takes != object && f.Key != "":
 		p.problem(f.Index, "%s: --%s takes no keys", f.Spelled, f.Name)
 	case k.whole:
 		if _, err := strconv.Atoi(f.Values[0]); err != nil {
-			p.problem(f.Index, "%s needs a whole number, not %q", f.Spelled, f.Values[0])
+			p.unread(f.Index, "%s needs a whole number, not %q", f.Spelled, f.Values[0])
 		}
 	}
 }

@@ -30,15 +30,6 @@ type Place struct {
 
 func (p Place) String() string { return fmt.Sprintf("%d:%d", p.Line, p.Column) }
 
-// Note is a sentence about a place: what could not be read there, or is not what
-// it seems.
-type Note struct {
-	Place Place  `json:"place"`
-	Text  string `json:"text"`
-}
-
-func (n Note) String() string { return n.Place.String() + ": " + n.Text }
-
 // Script is what ParseCommands found in a text, in its order.
 type Script struct {
 	Launches []Launch
@@ -63,7 +54,11 @@ type Launch struct {
 
 	places    []Place  // of Args
 	open      []string // per argument what of it the text doesn't define
+	maybe     []string // per argument the variable that has it in one branch only
 	envPlaces []Place  // of Env
+	notes     []Note   // on how it was written
+	bare      bool     // there was no program
+	config    error    // why the file of --config was not read
 }
 
 // ArgPlace is where the argument with the index was typed.
@@ -88,13 +83,16 @@ func ParseCommands(text string) Script { return ParseCommandsOf("", text) }
 func ParseCommandsOf(kind kvlayout.Engine, text string) Script {
 	r := &reader{text: text, seen: Place{1, 1}, installed: map[kvlayout.Engine]string{}, bare: kind}
 	if len(text) > MaxText {
-		r.note(0, "the text has %d bytes, more than %d: nothing of it was read", len(text), MaxText)
+		r.unread(0, "the text has %d bytes, more than %d: nothing of it was read", len(text), MaxText)
 		return r.out
 	}
 	s := &shell{reader: r, src: text, wrote: []span{{0, 0}}, vars: newScope(nil)}
-	s.run()
+	if !s.manifest() {
+		s.run()
+	}
+	r.dangling()
 	if len(r.out.Launches) == 0 {
-		r.note(0, "no command here starts vLLM or SGLang")
+		r.unread(0, "no command here starts vLLM or SGLang")
 	}
 	return r.out
 }
@@ -109,6 +107,8 @@ type reader struct {
 	nested   int             // texts inside the text
 	stored   int             // words of variables
 	args     int             // arguments of launches
+	framed   int             // branches and loops
+	merged   int             // words of arrays that branches set apart
 	// installed is the release of an engine that the text installs.
 	installed map[kvlayout.Engine]string
 
@@ -118,6 +118,7 @@ type reader struct {
 }
 
 func (r *reader) place(at int) Place {
+	at = min(at, len(r.text))
 	if at < r.seenAt {
 		r.seenAt, r.seen = 0, Place{1, 1}
 	}
@@ -131,20 +132,27 @@ func (r *reader) place(at int) Place {
 	return r.seen
 }
 
-func (r *reader) note(at int, format string, args ...any) {
-	if len(r.out.Notes) == maxNotes {
+// dangling leaves launches without a program out where there are others: a line of
+// flags by itself is what is left of a command that was not continued.
+func (r *reader) dangling() {
+	whole := slices.ContainsFunc(r.out.Launches, func(l Launch) bool { return !l.bare })
+	if !whole {
 		return
 	}
-	text := fmt.Sprintf(format, args...)
-	if len(r.out.Notes) == maxNotes-1 {
-		text = "there is more that could not be read"
+	for _, l := range r.out.Launches {
+		if l.bare {
+			r.keep(Note{Place: l.Place, Kind: Unread, Text: notContinued})
+		}
 	}
-	r.out.Notes = append(r.out.Notes, Note{r.place(at), text})
+	r.out.Launches = slices.DeleteFunc(r.out.Launches, func(l Launch) bool { return l.bare })
 }
 
-// brief shortens what is cited.
+// brief shortens what is cited, and keeps it on one line.
 func brief(s string) string {
 	const most = 40
+	if strings.ContainsAny(s, "\n\t\r") {
+		s = strings.Join(strings.Fields(s[:min(len(s), 4*most)]), " ")
+	}
 	if len(s) <= most {
 		return s
 	}
@@ -164,6 +172,7 @@ type command struct {
 	alone bool      // it is given nothing else, not what the shell exports
 	image string
 	host  bool // with the network of its host
+	bare  bool // it has no program
 }
 
 // given is all that the command is given.
@@ -189,13 +198,14 @@ func (c command) variable(name string) (setting, bool) {
 func (c command) launch(kind kvlayout.Engine, at int, args []word) {
 	r := c.shell.reader
 	if len(r.out.Launches) == maxLaunches || r.args+len(args) > maxArgs {
-		r.note(at, "more engines are started than are read at a time (%d)", maxLaunches)
+		r.unread(at, "more engines are started than are read at a time (%d)", maxLaunches)
 		return
 	}
 	r.args += len(args)
 	l := Launch{
 		Engine: kind, Place: r.place(at), Image: c.image, HostNetwork: c.host, Version: VersionOfEngine(kind, c.image),
 		Args: make([]string, 0, len(args)), places: make([]Place, 0, len(args)), open: make([]string, 0, len(args)),
+		maybe: make([]string, 0, len(args)), bare: c.bare,
 	}
 	if c.image == "" {
 		l.Version = r.installed[kind]
@@ -204,12 +214,13 @@ func (c command) launch(kind kvlayout.Engine, at int, args []word) {
 		l.Args = append(l.Args, w.text)
 		l.places = append(l.places, r.place(w.at))
 		l.open = append(l.open, w.open)
-		switch {
-		case w.open != "":
-			r.note(w.at, "%s is not known: the text does not say what it stands for", brief(w.open))
-		case strings.HasPrefix(w.text, "–"), strings.HasPrefix(w.text, "—"):
-			r.note(w.at, "%s begins with a long dash, which is no flag: type --", brief(w.text))
-		}
+		l.maybe = append(l.maybe, w.maybe)
+	}
+	if at := c.shell.broken; at > 0 {
+		l.notes = append(l.notes, Note{
+			Place: r.place(at - 1), Kind: Stops,
+			Text: "the backslash is followed by a blank, so the line is not continued: the engine is given the blank, and nothing of what follows",
+		})
 	}
 	l.Env, l.envPlaces = c.environment()
 	r.out.Launches = append(r.out.Launches, l)
@@ -227,7 +238,7 @@ func (c command) environment() ([]EnvVar, []Place) {
 			value = c.shell.vars.vars[e.name].first().plus(value)
 		}
 		if value.open != "" {
-			c.shell.note(e.at, "%s is set to %s, which the text does not define", e.name, brief(value.open))
+			c.shell.variableNote(e.at, e.name, "%s is set to %s, which the text does not define", e.name, brief(value.open))
 			continue
 		}
 		v := EnvVar{Name: e.name, Value: value.text}

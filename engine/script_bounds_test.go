@@ -51,6 +51,31 @@ func hostile() map[string]string {
 		"unknown":        after("vllm serve m ", "$A "),
 		"placeholders":   after("vllm serve m ", "<a> "),
 		"C escapes":      after("vllm serve $'", `\x41`),
+		"frames":         fill("if a; then A=1; fi;"),
+		"open frames":    fill("if a; then A=1;"),
+		"branches":       after("if a; then ", "A=1 B=2; else "),
+		"cases":          after("case a in ", "x) A=1 ;; "),
+		"frame arrays":   after("A=(a);", "if a; then A+=(b); fi;"),
+		"guards":         fill("[ a ] && A=1;"),
+		"here texts":     fill("A=$(cat <<E\na\nE\n)\n"),
+		"open here text": fill("A=$(cat <<E\n"),
+		"arithmetic":     after("A=1;", "A=$((A+1));"),
+		"open sums":      after("vllm serve m ", "$(("),
+		"fences":         fill("```\n"),
+		"unknown flags":  after("vllm serve m ", "--enable-prefx-caching --tensor-parallell-size=1 "),
+		"unknown keys":   after("vllm serve m --kv-transfer-config.kv_role kv_producer --kv-transfer-config.kv_connector MoRIIOConnector ", "--kv-transfer-config.kv_connector_extra_config.a=1 "),
+		"flow":           after("command: [vllm, serve", ",a"),
+		"deep YAML":      after("command: ", "["),
+		"deep maps":      after("a: ", "{a: "),
+		"block lists":    after("args:\n", "- a\n"),
+		"nested lists":   after("args:\n", "- - - - "),
+		"YAML text":      after("spec:\n  command: [sh, -c]\n  args:\n  - |\n", "    vllm serve m\n"),
+		"YAML lines":     after("spec:\n  command: [sh, -c]\n  args:\n  - |\n", "    a\n"),
+		"containers":     after("c:\n", "- args: [vllm, serve, m]\n"),
+		"references":     after("command: [vllm, serve]\nenv: [{name: A, value: aaaaaaaaaaaaaaaa}]\nargs: [\"", "$(A)"),
+		"documents":      fill("---\na: b\n"),
+		"aliases":        after("a: &a [b]\nc: [", "*a,"),
+		"exec array":     after("[\"vllm\"", ",\"a\""),
 		"long dash":      after("vllm serve m ", "— "),
 	}
 }
@@ -68,6 +93,9 @@ func TestBounds(t *testing.T) {
 			runtime.ReadMemStats(&after)
 			if used := after.TotalAlloc - before.TotalAlloc; used > 1<<20 {
 				t.Errorf("%d bytes were allocated", used)
+			}
+			if strings.HasPrefix(name, "YAML") && len(s.Launches) == 0 && len(s.Notes) == 0 {
+				t.Error("nothing is said")
 			}
 			for _, l := range s.Launches[:min(len(s.Launches), 1)] {
 				runtime.ReadMemStats(&before)

@@ -27,6 +27,9 @@ func FuzzParseCommands(f *testing.F) {
 	for _, text := range []string{
 		`vllm serve $'\u00e9\x4\777' "${A[@]}${B:-$C}${D:+x}" {"a":1`, "A+=(x) A+=y sglang serve $A", "docker run -e=A=1 -itp1 --env i bash -c",
 		"kubectl run --image -- ", "env -u", "timeout", "python -m", "<<A\n<<'", "vllm serve \\", "a=<b>c vllm serve $a$a", "ssh x 'ssh y \"vllm serve z\"'",
+		"if [ -z $A ]; then A=(1); elif x; then A+=(2); else B=3; fi; vllm serve m ${A[@]} $B", "case $R in p) A=1;; *) A=2; esac; vllm serve $A",
+		"A=$(cat <<E\n$B $((1+2))\nE\n)\nvllm serve \"$A\" $((A*-2))", "command: [vllm, serve, $(M)]\nenv: [{name: M, value: é}]\n", "services:\n  a:\n    command: >\n      vllm serve\n      'm n'\n",
+		"spec: {containers: [{command: [sh, -c], args: ['vllm serve m \\\n -tp 8']}]}", "- vllm\n- serve\n- |\n  m\n",
 	} {
 		f.Add(text)
 	}

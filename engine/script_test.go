@@ -27,7 +27,7 @@ func describe(s engine.Script) string {
 		}
 	}
 	for _, n := range s.Notes {
-		fmt.Fprintf(&b, "note %s\n", n)
+		fmt.Fprintf(&b, "%s %s%s\n", n.Kind, n, about(n))
 	}
 	return b.String()
 }
@@ -51,13 +51,20 @@ func TestCommandsGolden(t *testing.T) {
 				in, notes := l.Read()
 				b.WriteString(fields(in))
 				for _, n := range notes {
-					fmt.Fprintf(&b, "note %s\n", n)
+					fmt.Fprintf(&b, "%s %s%s\n", n.Kind, n, about(n))
 				}
 				b.WriteByte('\n')
 			}
 			golden(t, "commands/"+name+".read", b.String())
 		})
 	}
+}
+
+func about(n engine.Note) string {
+	if n.Field == "" {
+		return ""
+	}
+	return " (" + n.Field + ")"
 }
 
 // fields lists what an instance says, one field a line.

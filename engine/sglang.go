@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/pdpool/pdpool/kvlayout"
@@ -14,6 +15,9 @@ const (
 	sglangTransfer  = "mooncake"
 	mori            = "mori"
 )
+
+// otherBackends are those of SGLang 0.5.23 besides mori.
+var otherBackends = []string{"mooncake", "nixl", "ascend", "fake", "mooncake_tcp"}
 
 // sglang reads SGLang's flags and environment.
 func (f *facts) sglang() {
@@ -45,13 +49,10 @@ func (f *facts) sglang() {
 	if name := perRole[in.Role]; name != "" {
 		in.Attention = cmp.Or(f.text(name), in.Attention)
 	}
-	if f.text("config") != "" {
-		g, _ := f.flags.Last("config")
-		f.note(g.Index, "the file %s is not read: flags in it are not known", brief(g.Values[0]))
-	}
+	f.config()
 	for _, g := range f.flags.List {
 		if dashed := strings.ReplaceAll(g.Name, "_", "-"); !g.Known && dashed != g.Name && strings.HasPrefix(g.Spelled, "--") {
-			f.note(g.Index, "SGLang takes no underscores in flags: write --%s", brief(dashed))
+			f.stops(g.Index, f.field(dashed), "SGLang takes no underscores in flags: write --%s", brief(dashed))
 		}
 	}
 }
@@ -70,7 +71,7 @@ func (f *facts) sglangLayout() {
 		l.DP, copies = copies, 0
 	}
 	if g, ok := f.last("attn-dp-size"); ok && kvlayout.Supports(in.Version, kvlayout.FeatureAttentionDPSize) == kvlayout.Lacks {
-		f.note(g.Index, "SGLang %s has no --attn-dp-size: write --dp-size %d --enable-dp-attention", in.Version, l.DP)
+		f.stops(g.Index, "layout.dp", "SGLang %s has no --attn-dp-size: write --dp-size %d --enable-dp-attention", in.Version, l.DP)
 	}
 	in.Copies = copies
 	if g, _ := f.flags.Last("dp-size"); copies > 1 {
@@ -81,7 +82,7 @@ func (f *facts) sglangLayout() {
 	in.Nodes, in.Node = f.number("nnodes", 1), f.number("node-rank", 0)
 	tp := max(l.TP, 1)
 	if l.DP > 1 && tp%l.DP != 0 {
-		f.note(-1, "data parallel attention of degree %d does not divide tp %d", l.DP, tp)
+		f.stops(-1, "layout.dp", "data parallel attention of degree %d does not divide tp %d", l.DP, tp)
 	}
 }
 
@@ -101,11 +102,11 @@ func (f *facts) disaggregation() {
 		in.Role = kvlayout.Decode
 	case "", "null":
 		if _, ok := f.flags.Last("disaggregation-mode"); !ok || mode == "null" {
-			f.note(index, "there is no --disaggregation-mode prefill or decode: this instance takes part in no transfer")
+			f.absent("there is no --disaggregation-mode prefill or decode: this instance takes part in no transfer")
 		}
 		return
 	default:
-		f.note(index, "the mode %q is neither prefill nor decode", brief(mode))
+		f.stops(index, "transfer", "the mode %q is neither prefill nor decode", brief(mode))
 		return
 	}
 	in.Connector = cmp.Or(f.text("disaggregation-transfer-backend"), sglangTransfer)
@@ -115,7 +116,11 @@ func (f *facts) disaggregation() {
 		if g, ok := f.flags.Last("disaggregation-transfer-backend"); ok {
 			at = g.Index
 		}
-		f.note(at, "the transfer backend is %s, and PDPool runs %s only", brief(in.Connector), mori)
+		if backends := append([]string{mori}, otherBackends...); !slices.Contains(backends, in.Connector) && !f.unfilled(in.Connector) {
+			f.stops(at, "transfer", "SGLang has no transfer backend %s, only %s", brief(in.Connector), strings.Join(backends, ", "))
+			return
+		}
+		f.unread(at, "transfer", "no rules are known for the transfer backend %s, only for %s", brief(in.Connector), mori)
 		return
 	}
 	in.Mover, in.Backend = kvlayout.MoverEngine, RDMA
@@ -142,6 +147,6 @@ func (f *facts) sglangCaches() {
 	}
 	if kvlayout.Supports(in.Version, kvlayout.FeatureDecodeCacheDCP) == kvlayout.Lacks && (in.PrefixCache == On || in.HostCache == On) {
 		g, _ := f.flags.Last("dcp-size")
-		f.note(g.Index, "SGLang %s refuses a radix or hierarchical cache on decode with --dcp-size %d; 0.5.21 is the first to take them", in.Version, in.Layout.DCP)
+		f.stops(g.Index, "", "SGLang %s refuses a radix or hierarchical cache on decode with --dcp-size %d; 0.5.21 is the first to take them", in.Version, in.Layout.DCP)
 	}
 }

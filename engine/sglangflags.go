@@ -3,7 +3,7 @@ package engine
 // sglangDialect is SGLang's spelling: plain argparse, names with dashes. Names,
 // aliases and arities are those of the released package 0.5.23; enable-dp-attention
 // and disable-cuda-graph are deprecated there and still read.
-var sglangDialect = dialect{flags: sglangFlags, env: sglangEnv}
+var sglangDialect = dialect{flags: sglangFlags, env: sglangEnv, released: sglangReleased}
 
 var (
 	attentionDP   = role("layout.dp")

@@ -21,7 +21,13 @@ type shell struct {
 	words    []word // of the command that is read
 	sets     []setting
 	heredocs []string // ends of here-documents that begin at the next line
-	braces   int      // failed looks for JSON without quotes
+	frames   []frame
+	unframed int  // frames that are too deep to be told apart
+	tested   bool // the command before was a test
+	guards   bool // the next command runs only if this one says so
+	guarded  bool // the command runs only if a test before it says so
+	broken   int  // offset + 1 of a backslash in the command that a blank follows
+	braces   int  // failed looks for JSON without quotes
 
 	b wordBuilder
 }
@@ -42,6 +48,9 @@ func (s *shell) run() {
 // end of the text.
 func (s *shell) command() bool {
 	s.words, s.sets = s.words[:0], s.sets[:0]
+	s.broken = 0
+	s.guarded, s.guards = s.guards && s.tested, false
+	s.fence()
 	for {
 		s.blanks()
 		if s.pos >= len(s.src) {
@@ -79,12 +88,25 @@ func (s *shell) blanks() {
 				return
 			}
 			if strings.Trim(s.src[s.pos+1:skipped], "\r") != "" {
-				s.note(s.at(s.pos), "a blank follows the backslash, so that a shell would end the command here")
+				s.broken = s.at(s.pos) + 1
 			}
 			s.pos = min(skipped+1, len(s.src))
 		default:
 			return
 		}
+	}
+}
+
+// fence skips the line that begins or ends a block of code in a page of text.
+func (s *shell) fence() {
+	rest := strings.TrimLeft(s.src[s.pos:], " \t\r\n")
+	at := len(s.src) - len(rest)
+	line, _, _ := strings.Cut(rest, "\n")
+	if name, ok := strings.CutPrefix(strings.TrimSpace(line), "```"); !ok || strings.ContainsAny(name, "` \t$") {
+		return
+	}
+	if s.depth == 0 && len(s.heredocs) == 0 {
+		s.pos = at + len(line)
 	}
 }
 
@@ -98,6 +120,16 @@ func (s *shell) comment() {
 
 func (s *shell) operator(c byte) {
 	s.pos++
+	switch next := s.pos < len(s.src) && s.src[s.pos] == c; {
+	case next && c == ';' && len(s.frames) > 0 && s.frames[len(s.frames)-1].kind == "case":
+		s.pos++
+		s.end()
+		s.words, s.sets = s.words[:0], s.sets[:0]
+		s.branch()
+	case next && (c == '&' || c == '|'):
+		s.pos++
+		s.guards = true
+	}
 	if c == '\n' {
 		for _, end := range s.heredocs {
 			s.skipHeredoc(end)
@@ -152,6 +184,10 @@ func (s *shell) word() {
 		}
 	}
 	s.scan(false)
+	if len(s.words) == 1 && len(s.sets) == 0 && s.words[0].plain && slices.Contains(reserved, s.words[0].text) {
+		s.keyword(s.words[0].text)
+		s.words = s.words[:0]
+	}
 }
 
 var declares = []string{"export", "declare", "typeset", "local", "readonly"}

@@ -11,7 +11,10 @@ type word struct {
 	at    int    // offset in the pasted text of where the word was written
 	body  int    // offset in the pasted text of text, where spans is nil
 	spans []span // where the pieces of text were written
-	plain bool   // nothing of it was quoted or expanded
+	// maybe is the variable that has the word on some ways through the text only, or
+	// where something is open, other values on other ways.
+	maybe string
+	plain bool // nothing of it was quoted or expanded
 }
 
 // span says that the text from an offset on was written at another one.
@@ -59,7 +62,11 @@ func (w word) plus(more word) word {
 	if open == "" {
 		open = more.open
 	}
-	return word{text: w.text + more.text, open: open, at: w.at, spans: spans}
+	maybe := w.maybe
+	if maybe == "" {
+		maybe = more.maybe
+	}
+	return word{text: w.text + more.text, open: open, maybe: maybe, at: w.at, spans: spans}
 }
 
 // wordBuilder collects the pieces of a word. A word that is one piece of the
@@ -73,6 +80,7 @@ type wordBuilder struct {
 	expanded bool // its first piece is the value of a variable
 	plain    bool
 	open     string
+	maybe    string
 }
 
 func (b *wordBuilder) reset() { *b = wordBuilder{buf: b.buf[:0], spans: b.spans[:0], plain: true} }
@@ -139,7 +147,7 @@ func (b *wordBuilder) unknown(what string) {
 
 // word is what was collected; start is where it began.
 func (b *wordBuilder) word(src string, start int) word {
-	w := word{open: b.open, at: start, plain: b.plain}
+	w := word{open: b.open, maybe: b.maybe, at: start, plain: b.plain}
 	if b.expanded && len(b.spans) > 0 {
 		w.at = int(b.spans[0].at)
 	}

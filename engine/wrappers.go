@@ -33,18 +33,36 @@ var enginePrograms = map[string]kvlayout.Engine{
 	"vllm": kvlayout.VLLM, "sglang": kvlayout.SGLang, path.Base(SimulatorBinary): kvlayout.Simulator,
 }
 
+// notContinued is about a line of flags by itself.
+const notContinued = "this line begins with flags and belongs to no command: the line before it does not end in a backslash, or a comment ends it"
+
 var shells = []string{"bash", "sh", "dash", "zsh", "ash"}
 
 // start finds the engine in a command, through what it is wrapped in.
 func (c command) start() {
 	if bare := c.shell.bare; bare != "" && !runsPrograms(c.words[0].text) && looksServed(c.words) {
+		c.bare = true
 		c.launch(bare, c.words[0].at, c.words)
+		return
+	}
+	if first := c.words[0]; len(c.shell.out.Launches) > 0 && strings.HasPrefix(first.text, "--") && c.shell.bare == "" {
+		c.shell.keep(Note{Place: c.shell.place(first.at), Kind: Unread, Text: notContinued})
 		return
 	}
 	for range 16 {
 		if len(c.words) == 0 || c.engine() || !c.unwrap() {
 			return
 		}
+	}
+}
+
+// enterContainer goes on with what a container runs.
+func (c command) enterContainer(entrypoint, args []word, image word) {
+	// Arguments of which nothing says whose they are count as those of the engine that
+	// the text is read for.
+	alone := image.text == "" && c.shell.bare != "" && len(args) > 0
+	if c.enter(image, entrypoint, args) || alone {
+		c.start()
 	}
 }
 

@@ -1,0 +1,229 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+)
+
+// maxFrames bounds how deep if, case and loops are told apart.
+const (
+	maxFrames      = 8
+	maxFramesInAll = 128
+	maxMerged      = 128 // words of arrays that branches set apart
+)
+
+// frame is an if, a case or a loop that is being read. What it sets is merged where it
+// ends: a variable that has other values on other ways through is not known then.
+type frame struct {
+	kind     string // "if", "case", "loop"
+	branches int
+	begun    bool // there is a command in this branch
+	others   bool // one of the branches is always taken
+	asked    []string
+	before   map[string]variable // values in front of the frame; the zero one is unset
+	names    []string            // of before, in order
+	set      map[string]bool     // in this branch
+	ends     map[string]ending
+}
+
+// ending is what the branches that set a variable leave it at.
+type ending struct {
+	value    variable
+	branches int
+}
+
+// keyword carries out a reserved word of the shell.
+func (s *shell) keyword(word string) {
+	switch word {
+	case "if":
+		s.open("if")
+	case "while", "until":
+		s.open("loop")
+	case "elif":
+		s.branch()
+	case "else":
+		if s.branch(); len(s.frames) > 0 {
+			s.frames[len(s.frames)-1].others = true
+		}
+	case "fi", "done", "esac":
+		s.close()
+	}
+}
+
+// follow keeps what a command means for the frame around it.
+func (s *shell) follow(words []word) {
+	if n := len(s.frames); n > 0 && len(words)+len(s.sets) > 0 {
+		s.frames[n-1].begun = true
+	}
+	if s.tested = len(words) > 0 && slices.Contains([]string{"[", "[[", "test"}, words[0].text); s.tested {
+		s.asks(words)
+	}
+}
+
+// begins carries out the words in front of a loop, of a case and of the branch of it
+// that is for all else.
+func (s *shell) begins(first word) bool {
+	switch n := len(s.frames); {
+	case first.plain && (first.text == "for" || first.text == "select"):
+		s.open("loop")
+	case first.plain && first.text == "case":
+		s.open("case")
+	case first.text == "*" && s.unframed == 0 && n > 0 && s.frames[n-1].kind == "case":
+		s.frames[n-1].others = true
+	default:
+		return false
+	}
+	return true
+}
+
+func (s *shell) open(kind string) {
+	if s.framed == maxFramesInAll {
+		s.unread(s.at(s.pos), "there are more than %d branches and loops: what is set in this one and in others counts as if it always were", maxFramesInAll)
+		s.framed++
+	}
+	if s.unframed > 0 || len(s.frames) == maxFrames || s.framed > maxFramesInAll {
+		s.unframed++
+		return
+	}
+	s.framed++
+	s.frames = append(s.frames, frame{kind: kind})
+}
+
+// asks remembers the words of a test: what it asks for may be set already.
+func (s *shell) asks(words []word) {
+	if len(s.frames) == 0 {
+		return
+	}
+	f := &s.frames[len(s.frames)-1]
+	for i, w := range words {
+		if i > 0 && words[i-1].text == "-z" && len(f.asked) < maxNested {
+			f.asked = append(f.asked, w.text)
+		}
+	}
+}
+
+// changes is called in front of each change of a variable.
+func (s *shell) changes(name string) {
+	if len(s.frames) == 0 {
+		return
+	}
+	f := &s.frames[len(s.frames)-1]
+	if f.before == nil {
+		f.before, f.set, f.ends = map[string]variable{}, map[string]bool{}, map[string]ending{}
+	}
+	if _, ok := f.before[name]; !ok {
+		f.before[name] = s.vars.vars[name]
+		f.names = append(f.names, name)
+	}
+	f.set[name] = true
+}
+
+// branch ends a branch: the next one begins as the frame did.
+func (s *shell) branch() {
+	if s.unframed > 0 || len(s.frames) == 0 {
+		return
+	}
+	f := &s.frames[len(s.frames)-1]
+	for _, name := range f.names {
+		if f.set[name] {
+			end := f.ends[name]
+			if end.value = s.vars.vars[name]; end.branches > 0 {
+				end.value = s.either(f.ends[name].value, end.value, name)
+			}
+			end.branches++
+			f.ends[name] = end
+			s.vars.put(name, f.before[name])
+		}
+	}
+	f.branches++
+	f.begun = false
+	clear(f.set)
+}
+
+// close ends the frame. A variable keeps its value where all ways through give it the
+// same.
+func (s *shell) close() {
+	if s.unframed > 0 || len(s.frames) == 0 {
+		s.unframed = max(s.unframed-1, 0)
+		return
+	}
+	if f := s.frames[len(s.frames)-1]; f.kind != "case" || f.begun {
+		s.branch()
+	}
+	f := s.frames[len(s.frames)-1]
+	s.frames = s.frames[:len(s.frames)-1]
+	for _, name := range f.names {
+		end := f.ends[name]
+		// A test for the variable itself is how scripts give it a value of their own.
+		own := f.kind == "loop" && f.before[name].words == nil || slices.ContainsFunc(f.asked, func(a string) bool { return strings.Contains(a, name) })
+		if !own && (!f.others || end.branches < f.branches) {
+			end.value = s.either(end.value, f.before[name], name)
+		}
+		s.changes(name)
+		s.vars.put(name, end.value)
+	}
+}
+
+// put defines a variable, or takes it away where it has no words.
+func (s *scope) put(name string, v variable) {
+	if v.words == nil && !v.array {
+		s.unset(name)
+		return
+	}
+	s.set(setting{name: name, value: v})
+}
+
+// either is what is known of a variable that has one of two values. Of arrays, and of
+// text that has more in one of them, what both begin with is known, and the rest may be
+// there; anything else is not known.
+func (s *shell) either(v, other variable, name string) variable {
+	n := 0
+	for n < min(len(v.words), len(other.words)) && v.words[n].text == other.words[n].text {
+		n++
+	}
+	out := variable{array: v.array || other.array, exported: v.exported || other.exported}
+	longer := v.words
+	if len(other.words) > len(longer) {
+		longer = other.words
+	}
+	switch {
+	case n == len(longer) && len(v.words) == len(other.words):
+		return v
+	case !out.array:
+		out.words = []word{v.first().or(other.first(), name)}
+		return out
+	}
+	ref := word{text: "${" + name + "[@]}", open: "${" + name + "[@]}", at: longer[n].at, spans: longer[n].origin(), maybe: name}
+	if s.merged += len(longer); s.merged > maxMerged {
+		out.words = []word{ref}
+		return out
+	}
+	out.words = append(make([]word, 0, len(longer)), longer[:n]...)
+	if n < min(len(v.words), len(other.words)) {
+		out.words = append(out.words, ref)
+		return out
+	}
+	for _, w := range longer[n:] {
+		w.maybe = name
+		out.words = append(out.words, w)
+	}
+	return out
+}
+
+func (w word) or(other word, name string) word {
+	if w.text == other.text {
+		return w
+	}
+	longer := w
+	if len(other.text) > len(w.text) {
+		longer = other
+	}
+	n := 0
+	for n < min(len(w.text), len(other.text)) && w.text[n] == other.text[n] {
+		n++
+	}
+	n = strings.LastIndexAny(w.text[:n], " \t\n") + 1
+	ref := "$" + name
+	spans := slices.DeleteFunc(slices.Clone(longer.origin()), func(s span) bool { return int(s.from) > n })
+	return word{text: w.text[:n] + ref, open: ref, at: longer.at, spans: spans, maybe: name}
+}

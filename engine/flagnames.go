@@ -1,0 +1,207 @@
+package engine
+
+import (
+	_ "embed"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/pdpool/pdpool/kvlayout"
+)
+
+// The flags that the parsers of one release of each engine take, as
+// hack/interop/flagnames.py lists them: names and arity.
+var (
+	//go:embed flagnames/vllm.txt
+	vllmNames string
+	//go:embed flagnames/sglang.txt
+	sglangNames string
+)
+
+// releasedFlags are the flags of one release.
+type releasedFlags struct {
+	release string
+	list    []releasedFlag // by their names
+}
+
+// releasedFlag is one name of a flag.
+type releasedFlag struct {
+	spelled string // with its dashes
+	name    string // the flag's first name, without dashes
+	takes   arity
+}
+
+var (
+	vllmReleased   = sync.OnceValue(func() releasedFlags { return parseNames(vllmNames) })
+	sglangReleased = sync.OnceValue(func() releasedFlags { return parseNames(sglangNames) })
+)
+
+func parseNames(text string) releasedFlags {
+	head, text, _ := strings.Cut(text, "\n")
+	var out releasedFlags
+	if f := strings.Fields(head); len(f) > 2 {
+		out.release = strings.Trim(f[2], ",")
+	}
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		takes := map[string]arity{"one": one, "toggle": toggle, "mark": mark, "many": many}[f[len(f)-1]]
+		for _, spelled := range f[:len(f)-1] {
+			out.list = append(out.list, releasedFlag{spelled, strings.TrimLeft(f[0], "-"), takes})
+		}
+	}
+	slices.SortFunc(out.list, func(a, b releasedFlag) int { return strings.Compare(a.spelled, b.spelled) })
+	return out
+}
+
+// find is the flag with a name, or the only one that a long name abbreviates; several
+// says that there is more than one.
+func (r releasedFlags) find(spelled string) (found releasedFlag, ok, several bool) {
+	i, exact := slices.BinarySearchFunc(r.list, spelled, func(f releasedFlag, s string) int { return strings.Compare(f.spelled, s) })
+	if exact {
+		return r.list[i], true, false
+	}
+	if len(spelled) < 4 || !strings.HasPrefix(spelled, "--") {
+		return releasedFlag{}, false, false
+	}
+	for ; i < len(r.list) && strings.HasPrefix(r.list[i].spelled, spelled); i++ {
+		if ok && found.name != r.list[i].name {
+			return releasedFlag{}, false, true
+		}
+		found, ok = r.list[i], true
+	}
+	return found, ok, false
+}
+
+// nearest is the name that a misspelt one is most like, "" if it is like none.
+func (d *dialect) nearest(spelled string) string {
+	released := d.released().list
+	names := make([]string, 0, len(released)+len(d.flags))
+	for _, k := range d.flags {
+		names = append(names, "--"+k.name)
+	}
+	for _, f := range released {
+		if strings.HasPrefix(f.spelled, "--") {
+			names = append(names, f.spelled)
+		}
+	}
+	return nearestOf(spelled, names)
+}
+
+// nearestOf is the one of several names that a misspelt one is most like; "" for none.
+func nearestOf(name string, names []string) string {
+	best, most := "", min(3, len(name)/4+1)
+	for _, n := range names {
+		if d := distance(name, n, most); d < most {
+			best, most = n, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters have to be put in, left out, exchanged or swapped with
+// the next one to make b of a; most, if it is that many or more.
+func distance(a, b string, most int) int {
+	const longest = 64
+	if len(a) > longest || len(b) > longest || len(a)-len(b) >= most || len(b)-len(a) >= most {
+		return most
+	}
+	var rows [3][longest + 1]int
+	before, last, row := &rows[0], &rows[1], &rows[2]
+	for j := range len(b) + 1 {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		least := i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+			least = min(least, row[j])
+		}
+		if least >= most {
+			return most
+		}
+		before, last, row = last, row, before
+	}
+	return min(last[len(b)], most)
+}
+
+// maxUnknown bounds the unknown flags that are named.
+const maxUnknown = 16
+
+// unknownFlags names the flags that no release known here has. Another release may
+// have them, so that this alone says nothing about the launch, unless one is next to
+// a flag that the rules depend on: then it is most likely that one.
+func (f *facts) unknownFlags() {
+	d := dialectOf(f.in.Engine)
+	var named []string
+	for _, g := range f.flags.List {
+		if g.Known || g.listed || f.open(g.Index) || slices.Contains(named, g.Spelled) || len(named) == maxUnknown {
+			continue
+		}
+		named = append(named, g.Spelled)
+		f.unknownFlag(d, g)
+	}
+}
+
+func (f *facts) unknownFlag(d *dialect, g Flag) {
+	release := d.released().release
+	if g.ambiguous {
+		kind := Remark
+		if d.beginsField(g.Name) {
+			kind = Unread
+		}
+		f.keep(g.Index, kind, "", "%s %s has no flag %s, and several that begin so", f.in.Engine, release, brief(g.Spelled))
+		return
+	}
+	if f.in.Engine == kvlayout.SGLang && strings.Contains(g.Spelled, "_") {
+		return // said with the underscores
+	}
+	if short, number := d.glued(g.Spelled); short.name != "" {
+		f.unreadOr(g.Index, short.owner.field, "%s is no flag of %s: write -%s %s", brief(g.Spelled), f.in.Engine, short.short, number)
+		return
+	}
+	spelled := g.Spelled
+	if d.flexible {
+		spelled = "--" + g.Name
+	}
+	near := d.nearest(spelled)
+	if near == "" {
+		f.note(g.Index, "%s %s has no flag %s", f.in.Engine, release, brief(g.Spelled))
+		return
+	}
+	f.unreadOr(g.Index, f.field(near[2:]), "%s %s has no flag %s: did you mean %s?", f.in.Engine, release, brief(g.Spelled), near)
+}
+
+// beginsField says that a flag with a field in the spec begins so.
+func (d *dialect) beginsField(name string) bool {
+	return slices.ContainsFunc(d.flags, func(k known) bool { return k.owner.field != "" && k.begins(name) })
+}
+
+// unreadOr is unread where the rules know a field, and a remark where they don't.
+func (f *facts) unreadOr(index int, field, format string, args ...any) {
+	kind := Remark
+	if field != "" {
+		kind = Unread
+	}
+	f.keep(index, kind, field, format, args...)
+}
+
+// glued finds a short name with a number right behind it, such as -tp8.
+func (d *dialect) glued(spelled string) (known, string) {
+	if strings.HasPrefix(spelled, "--") {
+		return known{}, ""
+	}
+	name := strings.TrimRight(spelled[1:], "0123456789")
+	k, ok := d.lookupShort(name)
+	if number := spelled[1+len(name):]; ok && number != "" {
+		return k, number
+	}
+	return known{}, ""
+}

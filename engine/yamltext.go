@@ -1,0 +1,142 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// yamlBudget bounds what it may cost to parse a text as YAML, in bytes.
+const yamlBudget = 500 << 10
+
+// parseYAML gives the documents of a text. It refuses what would take too much memory
+// before it begins.
+func parseYAML(text string) ([]*yaml.Node, error) {
+	if err := fewNodes(text); err != nil {
+		return nil, err
+	}
+	var out []*yaml.Node
+	for d := yaml.NewDecoder(strings.NewReader(text)); ; {
+		var doc yaml.Node
+		switch err := d.Decode(&doc); {
+		case errors.Is(err, io.EOF):
+			return out, nil
+		case err != nil:
+			return out, fmt.Errorf("it is no YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+		}
+		out = append(out, doc.Content...)
+	}
+}
+
+// fewNodes says whether a text has few enough pieces to be parsed as YAML. What a
+// piece costs was measured.
+func fewNodes(text string) error {
+	cost := 12 * len(text)
+	for _, c := range []struct {
+		piece string
+		bytes int
+	}{
+		{"[", 700}, {"{", 700}, {",", 300}, {": ", 550}, {":\n", 550}, {"- ", 800}, {"-\n", 800}, {"? ", 800}, {"\n", 50}, {"*", 500}, {"&", 300},
+	} {
+		cost += strings.Count(text, c.piece) * c.bytes
+	}
+	if cost > yamlBudget {
+		return fmt.Errorf("YAML of %d bytes in so many pieces is not read: give the container's command alone", len(text))
+	}
+	return nil
+}
+
+var (
+	// yamlStart is how a text of YAML or JSON begins, and no command.
+	yamlStart = regexp.MustCompile(`^(\[|\{\s*"|- |---(\s|$)|[A-Za-z_][\w.-]*:(\s|$))`)
+	// yamlCommand is a line that has a container's command.
+	yamlCommand = regexp.MustCompile(`(?m)^\s*(- )?"?(command|args|entrypoint|image)"?:(\s|$)`)
+)
+
+// looksYAML says that a text is YAML or JSON, by its first line that is no comment.
+func looksYAML(text string) bool {
+	for line := range strings.Lines(text) {
+		if trimmed := strings.TrimSpace(line); trimmed != "" && trimmed[0] != '#' {
+			return yamlStart.MatchString(trimmed)
+		}
+	}
+	return false
+}
+
+// manifest reads the containers of a manifest, of a compose file or of a part of
+// either, and arguments that are a list. It says false for a text that is none of
+// these.
+func (s *shell) manifest() bool {
+	if !looksYAML(s.src) {
+		return false
+	}
+	docs, err := parseYAML(s.src)
+	m := manifestReader{shell: s, lines: lineStarts(s.src)}
+	if err != nil {
+		if yamlCommand.MatchString(s.src) {
+			s.unread(0, "this looks like a manifest, but %s", err)
+			return true
+		}
+		return false
+	}
+	for _, doc := range docs {
+		if doc.Kind == yaml.SequenceNode && scalars(doc) {
+			m.list(doc)
+			continue
+		}
+		m.walk(doc, podFacts{}, 0)
+	}
+	return m.found
+}
+
+// lineStarts are the offsets of the lines of a text.
+func lineStarts(text string) []int {
+	out := make([]int, 1, 1+strings.Count(text, "\n"))
+	for i := range len(text) {
+		if text[i] == '\n' {
+			out = append(out, i+1)
+		}
+	}
+	return out
+}
+
+func scalars(n *yaml.Node) bool {
+	for _, c := range n.Content {
+		if c.Kind != yaml.ScalarNode {
+			return false
+		}
+	}
+	return len(n.Content) > 0
+}
+
+// field is the value of a key; nil where there is none.
+func field(n *yaml.Node, key string) *yaml.Node {
+	if n == nil || n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return aliased(n.Content[i+1])
+		}
+	}
+	return nil
+}
+
+func aliased(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode && n.Alias != nil {
+		return n.Alias
+	}
+	return n
+}
+
+// text is the value of a key that has one; "" without.
+func fieldText(n *yaml.Node, key string) string {
+	if v := field(n, key); v != nil && v.Kind == yaml.ScalarNode {
+		return v.Value
+	}
+	return ""
+}
