@@ -65,8 +65,12 @@ func (m Model) vllmPool(c Cache) (Pool, error) {
 			return Pool{}, err
 		}
 	}
+	var recurrence StateKind
+	for _, g := range m.States() {
+		recurrence = g.State.Kind
+	}
 	for i := range p.Groups {
-		p.bound(&p.Groups[i], c)
+		p.bound(&p.Groups[i], c, recurrence)
 	}
 	for _, g := range p.Groups {
 		n := g.Most
@@ -309,8 +313,8 @@ func (s *poolSpec) enlarge(page int64) error {
 
 // bound sets the largest number of blocks that a sequence takes of the group: a
 // window's tokens but one and those in flight, from any slot of a block on; a
-// chunk's and those in flight; the states.
-func (p *Pool) bound(g *PoolGroup, c Cache) {
+// chunk's and those in flight; the states, all of one recurrence.
+func (p *Pool) bound(g *PoolGroup, c Cache, recurrence StateKind) {
 	inFlight := max(c.InFlight, 1)
 	switch g.Kind {
 	case SlidingWindow:
@@ -318,7 +322,7 @@ func (p *Pool) bound(g *PoolGroup, c Cache) {
 	case ChunkedLocal:
 		g.Most = ceilDiv(min(g.Window+inFlight, p.maxLength), g.BlockTokens)
 	case Recurrent:
-		g.Most = slots(!c.NoPrefixCaching, max(c.DraftTokens, 0))
+		g.Most = recurrence.slots(!c.NoPrefixCaching, max(c.DraftTokens, 0))
 	case FullAttention, Indexer:
 	}
 }

@@ -112,6 +112,29 @@ func TestStateBytes(t *testing.T) {
 	}
 }
 
+// MambaSpec.max_memory_usage_bytes of vLLM 0.33.0, in pages: in mode align (with
+// prefix caching) 2, one per draft token, and the checkpoint block of Mamba2; else 1
+// and one per draft token.
+func TestStatesOfASequence(t *testing.T) {
+	for model, want := range map[string][4]int{
+		"nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": {3, 6, 1, 4},
+		"Qwen/Qwen3.5-397B-A17B":                     {2, 5, 1, 4},
+		"moonshotai/Kimi-K3":                         {2, 5, 1, 4},
+	} {
+		var got [4]int
+		for i, c := range []Cache{{}, {DraftTokens: 3}, {NoPrefixCaching: true}, {NoPrefixCaching: true, DraftTokens: 3}} {
+			for _, g := range mustPool(t, mustModel(t, model), c).Groups {
+				if g.Kind == Recurrent {
+					got[i] = g.Most
+				}
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %v, want %v", model, got, want)
+		}
+	}
+}
+
 // vLLM raises a hybrid's block so that a page of attention holds a state, to the
 // size that depends on TP (Qwen3.5 from TP4 to TP1).
 func TestPoolRaisesBlocks(t *testing.T) {

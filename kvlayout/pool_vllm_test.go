@@ -14,8 +14,9 @@ import (
 // what the planner of the released vLLM 0.33.0 (get_kv_cache_groups,
 // get_kv_cache_capacity) makes of it in the layout LBNHC: bytes per block, layers and
 // tokens per block of each group of attention, layers of each group of states, and
-// the tokens of 12,345 blocks. The block that a state needs is put in; it is held to
-// figures of running engines in TestPoolRaisesBlocks.
+// the tokens of 12,345 blocks. Mamba2's checkpoint block counts with prefix caching
+// (num_prefill_checkpoint_blocks, see TestStatesOfASequence). The block that a state
+// needs is put in; it is held to figures of running engines in TestPoolRaisesBlocks.
 func TestPoolAgreesWithVLLM(t *testing.T) {
 	text, err := os.ReadFile("testdata/pools.jsonl")
 	if err != nil {
