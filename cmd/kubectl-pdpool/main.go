@@ -4,15 +4,10 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
-	"regexp"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -22,22 +17,62 @@ import (
 // version is set when a release is linked.
 var version = "dev"
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	stop()
-	if err != nil && !cli.Silent(err) {
-		fmt.Fprintln(os.Stderr, "error:", err)
+// farewell is how long an interrupted command may take to end what it started. Most
+// of a command heeds no context: it reads, or computes.
+const farewell = 250 * time.Millisecond
+
+func main() { os.Exit(interruptible(os.Args[1:])) }
+
+// interruptible runs the command and returns its exit status. A signal ends it at once,
+// as it would without a handler, but not before kubectl is ended and not in the midst of
+// what is printed.
+func interruptible(args []string) int {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- run(ctx, args, os.Stdin, os.Stdout, os.Stderr) }()
+	select {
+	case err := <-done:
+		if err != nil && !cli.Silent(err) {
+			fmt.Fprintln(os.Stderr, "error:", cli.Legible(err.Error()))
+		}
+		return cli.ExitCode(err)
+	case s := <-signals:
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(farewell):
+		}
+		return exitOf(s)
 	}
-	os.Exit(cli.ExitCode(err))
 }
 
+// exitOf is the exit status of a process that a signal ends, as shells have it.
+func exitOf(s os.Signal) int {
+	if n, ok := s.(syscall.Signal); ok {
+		return 128 + int(n)
+	}
+	return 1
+}
+
+// run runs the command. What it prints is written when it is complete, and not at all
+// where ctx has ended before.
 func run(ctx context.Context, args []string, in io.Reader, out, diagnostics io.Writer) error {
+	var printed bytes.Buffer
 	cmd := cli.Command(ctx, cli.Options{
-		Version: version, In: in, Out: out, Err: diagnostics, Colour: colours(out), Kubectl: kubectl, Now: time.Now,
+		Version: version, In: in, Out: &printed, Err: diagnostics, Colour: colours(out), Kubectl: kubectl, Now: time.Now,
 	})
 	cmd.SetArgs(args)
-	return cmd.Execute()
+	err := cmd.Execute()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if _, failed := out.Write(printed.Bytes()); failed != nil {
+		return failed
+	}
+	return err
 }
 
 // colours says that out is a terminal whose user has not asked for plain text.
@@ -48,38 +83,4 @@ func colours(out io.Writer) bool {
 	}
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-// kubectl asks the cluster as the user does, with the user's context and plugins.
-func kubectl(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "kubectl", args...)
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if err == nil {
-		return out, nil
-	}
-	if text := cause(said.String()); text != "" {
-		err = errors.New(text)
-	}
-	return nil, fmt.Errorf("kubectl %s: %w", strings.Join(args, " "), err)
-}
-
-// logLine is how the libraries of kubectl begin a line of their own log.
-var logLine = regexp.MustCompile(`^[EWIF]\d{4} \d\d:\d\d:\d\d`)
-
-// cause is what kubectl says is wrong, without the log that it writes beside it, where
-// each try has a line.
-func cause(said string) string {
-	var lines []string
-	for line := range strings.Lines(said) {
-		line = strings.TrimSpace(line)
-		if line != "" && !logLine.MatchString(line) && !slices.Contains(lines, line) {
-			lines = append(lines, line)
-		}
-	}
-	if len(lines) == 0 {
-		return strings.TrimSpace(said)
-	}
-	return strings.Join(lines, "; ")
 }

@@ -75,9 +75,9 @@ func TestCauseIsWithoutTheLog(t *testing.T) {
 	log := `E1129 22:01:02.123456   12345 memcache.go:265] "Unhandled Error" err="couldn't get current server API group list: refused"` + "\n"
 	for said, want := range map[string]string{
 		log + log + "The connection to the server localhost:8080 was refused - did you specify the right host or port?\n": "The connection to the server localhost:8080 was refused - did you specify the right host or port?",
-		log:                    strings.TrimSpace(log),
+		log:                 strings.TrimSpace(log),
 		"one\none\n\ntwo\n": "one; two",
-		"":                     "",
+		"":                  "",
 	} {
 		if got := cause(said); got != want {
 			t.Errorf("%q, want %q", got, want)
