@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
-	"github.com/pdpool/pdpool/cli/manifest"
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/pdpool"
 )
@@ -28,36 +27,31 @@ func (l Load) Tokens() int64 { return int64(l.Concurrency) * int64(l.In+l.Out) }
 
 // adviseFlags are the flags of advise.
 type adviseFlags struct {
-	files  []string
-	name   string
+	target
 	load   string
 	gpus   string
 	output string
-	memory memoryFlags
 }
 
 func adviseCommand(o Options) *cobra.Command {
 	var f adviseFlags
 	cmd := &cobra.Command{
-		Use:   "advise -f FILE --load in=N,out=N,concurrency=N (--kv-memory SIZE | --blocks N)",
+		Use:   "advise (-f FILE | --prefill-cmd TEXT --decode-cmd TEXT) --load in=N,out=N,concurrency=N (--kv-memory SIZE | --blocks N)",
 		Short: "Rank the layouts that would hold a load",
 		Long: "Try the decode layouts that the pool's GPUs allow, and rank those that are admitted by what they hold.\n\n" +
 			"The memory for KV cache is that of a GPU with the layout of the manifest. At another tp the weights take\n" +
 			"another share of a GPU, so that such layouts come after those of the same tp.",
 		Example: "  kubectl pdpool advise -f pool.yaml --load in=8192,out=4096,concurrency=256 --blocks 22616\n" +
 			"  kubectl pdpool advise -f pool.yaml --load in=2000,out=500,concurrency=64 --gpus 2x8 --kv-memory 120Gi",
-		Args: cobra.NoArgs,
+		Args: filesByFlag,
 		RunE: func(*cobra.Command, []string) error { return o.advise(f) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&f.files, "filename", "f", nil, "a file, a folder, or - for standard input (repeatable)")
-	flags.StringVar(&f.name, "name", "", "the pool, where there are several")
+	f.add(cmd)
 	flags.StringVar(&f.load, "load", "", "tokens in and out of a request, and requests at a time: in=8192,out=4096,concurrency=256")
 	flags.StringVar(&f.gpus, "gpus", "", "instances x GPUs of each, such as 2x4; half of the instances are prefill. Unset, what the manifest has")
 	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
-	f.memory.add(cmd)
 	oneOf(cmd, "output", "text", "json")
-	_ = cmd.MarkFlagRequired("filename")
 	_ = cmd.MarkFlagRequired("load")
 	return cmd
 }
@@ -68,9 +62,9 @@ func parseLoad(text string) (Load, error) {
 	into := map[string]*int{"in": &l.In, "out": &l.Out, "concurrency": &l.Concurrency}
 	for part := range strings.SplitSeq(text, ",") {
 		key, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-		n, err := strconv.Atoi(value)
+		n, err := amount(value)
 		if into[key] == nil || err != nil || n < 0 || n > maxTokens {
-			return l, fmt.Errorf("%q of --load is none of in=N, out=N and concurrency=N", part)
+			return l, fmt.Errorf("%q of --load is none of in=N, out=N and concurrency=N, with numbers such as 8192, 8k (8,000) or 8Ki (8,192)", part)
 		}
 		*into[key] = n
 	}
@@ -78,6 +72,26 @@ func parseLoad(text string) (Load, error) {
 		return l, errors.New("--load needs in and concurrency above 0")
 	}
 	return l, nil
+}
+
+// amount reads a number with the suffixes of quantities; capitals of k and m are meant
+// alike, as nobody asks for thousandths.
+func amount(text string) (int, error) {
+	switch n := len(text) - 1; {
+	case n > 0 && text[n] == 'K':
+		text = text[:n] + "k"
+	case n > 0 && text[n] == 'm':
+		text = text[:n] + "M"
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return 0, err
+	}
+	n, whole := q.AsInt64()
+	if !whole || n > maxTokens {
+		return 0, fmt.Errorf("%q is no whole number up to %d", text, maxTokens)
+	}
+	return int(n), nil
 }
 
 // parseGPUs reads 2x4.
@@ -117,34 +131,26 @@ func onGPUs(pool *v1alpha1.PDPool, text string) error {
 }
 
 func (o Options) advise(f adviseFlags) error {
-	if f.output != "text" && f.output != "json" {
-		return fmt.Errorf("output %q is neither text nor json", f.output)
+	output, err := choose("output", f.output, "text", "json")
+	if err != nil {
+		return err
 	}
 	load, err := parseLoad(f.load)
 	if err != nil {
 		return err
 	}
-	pool, err := o.onePool(f.files, f.name)
-	if err != nil {
+	s, beyond, err := o.setup(f.target, f.gpus)
+	switch {
+	case err != nil:
 		return err
-	}
-	if v, beyond := beyondSchema(pool); beyond {
-		p := o.page()
-		p.verdict(v)
-		return cmp.Or(p.err, ErrRefused)
-	}
-	if err := onGPUs(pool.PDPool, f.gpus); err != nil {
-		return err
-	}
-	s, err := o.setup(pool, f.memory)
-	if err != nil {
-		return err
+	case beyond:
+		return o.onlyVerdict(s, output)
 	}
 	advice, err := s.advise(load)
 	if err != nil {
 		return err
 	}
-	if f.output == "json" {
+	if output == "json" {
 		return o.json(advice)
 	}
 	return o.adviseText(advice)
@@ -181,6 +187,9 @@ type Candidate struct {
 	// OtherShare says that the weights take another share of a GPU than with the layout
 	// of the manifest, so that the memory for KV cache is not known to be the same.
 	OtherShare bool `json:"otherWeightShare,omitempty"`
+	// Weights are the bytes of a GPU that the weights alone would take, where that is more
+	// than a GPU has; 0 where they fit, or where their size is not known.
+	Weights int64 `json:"weightsPerGPU,omitempty"`
 	// Unavailable says why this version can't run it yet, though the layouts fit.
 	Unavailable string `json:"unavailable,omitempty"`
 	// Problems are what refuses it, or warns.
@@ -189,20 +198,21 @@ type Candidate struct {
 
 func (s setup) advise(load Load) (Advice, error) {
 	if !s.known {
-		return Advice{}, fmt.Errorf("the KV geometry of %s is not known: set model.geometry (kubectl pdpool geometry --config config.json)", s.resolved.Model)
+		return Advice{}, fmt.Errorf("the KV geometry of %s is not known: set model.geometry (kubectl pdpool geometry --config config.json), or with command lines give --config", s.loads)
 	}
 	base, err := s.decode.capacity(s.model)
 	if err != nil {
 		return Advice{}, err
 	}
-	out := Advice{Name: s.pool.Identity(), Model: s.resolved.Model, Load: load, Tokens: load.Tokens(), Candidates: []Candidate{}}
-	out.Now, err = s.candidate(s.decode.side.Layout, base.Memory(), load)
+	out := Advice{Name: s.name, Model: s.loads, Load: load, Tokens: load.Tokens(), Candidates: []Candidate{}}
+	out.Now, err = s.candidate(s.decode.layout, base.Memory(), load)
 	if err != nil {
 		return Advice{}, err
 	}
-	layouts := s.model.Layouts(s.resolved.Engine, s.decode.side.Pods*s.decode.side.GPUs)
+	gpus := s.decode.pods * s.decode.gpus
+	layouts := s.model.Layouts(s.engine, gpus)
 	if len(layouts) == 0 {
-		return Advice{}, fmt.Errorf("no layout of %s fits %d GPUs", s.resolved.Model, s.decode.side.Pods*s.decode.side.GPUs)
+		return Advice{}, fmt.Errorf("no layout of %s fits %d GPUs", s.loads, gpus)
 	}
 	for _, l := range layouts {
 		c, err := s.best(l, base.Memory(), load)
@@ -237,37 +247,23 @@ func (s setup) best(l kvlayout.Layout, memory int64, load Load) (Candidate, erro
 
 // candidate is what the pool would be with another decode layout.
 func (s setup) candidate(l kvlayout.Layout, memory int64, load Load) (Candidate, error) {
-	pool := manifest.Pool{PDPool: s.pool.DeepCopy()}
-	pool.Spec.Decode.Layout = v1alpha1.LayoutSpec{TP: int32(l.TP), DP: int32(l.DP), DPLocal: pool.Spec.Decode.Layout.DPLocal, DCP: int32(l.DCP), Interleave: int32(l.Interleave)}
-	if l.DP != s.decode.side.Layout.DP {
-		pool.Spec.Decode.Layout.DPLocal = 0
-	}
-	if l.DCP == 1 {
-		pool.Spec.Decode.Layout.Interleave = 0
-	}
-	with := s
-	with.resolved = pdpool.Resolve(pool.PDPool, pdpool.Defaults{})
-	with.prefill.side, with.decode.side = &with.resolved.Prefill, &with.resolved.Decode
-	with.decode.cache.Layout = with.decode.side.Layout
-	capacity, err := s.model.Capacity(with.decode.cache, memory)
+	with := s.with(l)
+	with.decode.memory, with.decode.blocks = memory, 0
+	capacity, err := with.decode.capacity(s.model)
 	if err != nil {
 		return Candidate{}, err
 	}
-	replicas := with.decode.side.Replicas
+	replicas := with.decode.replicas
 	c := Candidate{
-		Layout:  pairLayout(with.prefill.side.Layout, with.decode.side.Layout),
-		Prefill: with.prefill.side.Layout, Decode: with.decode.side.Layout, Replicas: replicas,
+		Layout:  pairLayout(with.prefill.layout, with.decode.layout),
+		Prefill: with.prefill.layout, Decode: with.decode.layout, Replicas: replicas,
 		Tokens: capacity.Tokens * int64(replicas), Requests: capacity.Requests(load.In+load.Out) * int64(replicas),
-		PromptBytes: with.transfer(load.In).Bytes, Mover: string(with.resolved.Mover),
-		OtherShare: l.TP != s.decode.side.Layout.TP,
+		PromptBytes: with.transfer(load.In).Bytes, Mover: with.cost.Mover,
+		OtherShare: l.TP != s.decode.layout.TP, Unavailable: with.unavailable, Problems: with.problems,
 	}
 	c.Holds = c.Requests >= int64(load.Concurrency)
-	for _, p := range pdpool.Check(pool.PDPool) {
-		if p.Rule == "mover-unavailable" {
-			c.Unavailable = p.Message
-			continue
-		}
-		c.Problems = append(c.Problems, p)
+	if w := weightsOf(s.loads); w.beyond(with.decode) {
+		c.Weights = w.share(with.decode)
 	}
 	return c, nil
 }

@@ -3,13 +3,15 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strconv"
+	"strings"
 
 	"github.com/pdpool/pdpool/kvlayout"
 )
 
-// better ranks candidates: those that hold the load first, then those whose memory is
-// known, then by what they hold and what a prompt costs.
+// better ranks candidates: those whose weights fit first, then those that hold the load,
+// then those whose memory is known, then by what they hold and what a prompt costs.
 func better(a, b Candidate) int {
 	first := func(x, y bool) int {
 		switch {
@@ -21,7 +23,7 @@ func better(a, b Candidate) int {
 		return 1
 	}
 	return cmp.Or(
-		first(a.Holds, b.Holds), first(!a.OtherShare, !b.OtherShare),
+		first(a.Weights == 0, b.Weights == 0), first(a.Holds, b.Holds), first(!a.OtherShare, !b.OtherShare),
 		cmp.Compare(b.Tokens, a.Tokens), cmp.Compare(a.PromptBytes, b.PromptBytes),
 	)
 }
@@ -60,6 +62,8 @@ func (p *page) now(a Advice) {
 	}
 	top := a.Candidates[0]
 	switch {
+	case top.Weights > 0:
+		p.printf("no layout on these GPUs has room for the weights\n")
 	case !top.Holds:
 		p.printf("no layout on these GPUs holds it: %s comes closest with %s tokens", p.paint(bold, top.Layout), grouped(top.Tokens))
 		if n := replicasFor(top, a.Load); n > 0 {
@@ -85,16 +89,32 @@ func replicasFor(c Candidate, l Load) int64 {
 
 func (p *page) footnotes(a Advice) {
 	var share bool
-	missing := ""
-	for _, c := range a.Candidates {
+	var heaviest int64
+	missing := map[string][]string{} // the ranks that a reason is of
+	var reasons []string
+	for i, c := range a.Candidates {
 		share = share || c.OtherShare
-		missing = cmp.Or(missing, c.Unavailable)
+		heaviest = max(heaviest, c.Weights)
+		if c.Unavailable == "" {
+			continue
+		}
+		if missing[c.Unavailable] == nil {
+			reasons = append(reasons, c.Unavailable)
+		}
+		missing[c.Unavailable] = append(missing[c.Unavailable], strconv.Itoa(i+1))
+	}
+	if share || len(reasons) > 0 || heaviest > 0 {
+		p.printf("\n")
 	}
 	if share {
-		p.printf("\n  %s at another tp the weights take another share of a GPU, so that the memory for KV cache differs\n", p.paint(dim, "(tp)"))
+		p.printf("  %s at another tp the weights take another share of a GPU, so that the memory for KV cache differs\n", p.paint(dim, "(tp)"))
 	}
-	if missing != "" {
-		p.printf("\n  %s this version can't run it yet: %s\n", p.paint(dim, "(mover)"), missing)
+	for _, reason := range reasons {
+		p.printf("  %s of %s: this version can't run it yet: %s\n", p.paint(dim, "(mover)"), strings.Join(missing[reason], ", "), reason)
+	}
+	if heaviest > 0 {
+		p.printf("  %s the weights alone take up to %s GB of a GPU, and the largest has %s\n", p.paint(dim, "(weights)"),
+			grouped(heaviest/1e9), grouped(int64(mostGPUMemory/1e9)))
 	}
 	if len(a.Refused) > 0 {
 		p.printf("\n  %s\n", p.paint(dim, "not admitted:"))
@@ -110,23 +130,30 @@ func (p *page) footnotes(a Advice) {
 }
 
 func remark(c Candidate) string {
-	out := ""
+	var parts []string
+	if c.Weights > 0 {
+		parts = append(parts, "(weights)")
+	}
 	if c.OtherShare {
-		out = "(tp)"
+		parts = append(parts, "(tp)")
 	}
 	if c.Unavailable != "" {
-		out += "(mover)"
+		parts = append(parts, "(mover)")
 	}
 	for _, b := range c.Problems {
-		out += " " + b.Rule
+		parts = append(parts, b.Rule)
 	}
-	return out
+	return strings.Join(parts, " ")
 }
 
-// factor is a / b with one digit: 3.9x.
+// factor is a / b with one digit, rounded down: 3.9x, and what is too little for that as
+// <0.1x.
 func factor(a, b int64) string {
-	if b < 1 {
+	switch {
+	case b < 1:
 		return ""
+	case a > 0 && a < (b+9)/10:
+		return "<0.1x"
 	}
-	return fmt.Sprintf("%.1fx", float64(a)/float64(b))
+	return fmt.Sprintf("%.1fx", math.Floor(10*float64(a)/float64(b))/10)
 }

@@ -7,17 +7,22 @@ import (
 	"github.com/pdpool/pdpool/cli/manifest"
 )
 
-// BenchmarkCheck is check of one manifest in process, from its text to the verdict.
+// BenchmarkCheck is check of one manifest in process, from its text to the verdict and
+// the figures.
 func BenchmarkCheck(b *testing.B) {
-	text, err := os.ReadFile("testdata/manifests/refused.yaml")
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if judge(manifest.Read("pool.yaml", text).Pools[0]).Admitted {
-			b.Fatal("admitted")
+	for _, name := range []string{"r1", "refused"} {
+		text, err := os.ReadFile("testdata/manifests/" + name + ".yaml")
+		if err != nil {
+			b.Fatal(err)
 		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if priced(manifest.Read("pool.yaml", text).Pools[0]).Admitted == (name == "refused") {
+					b.Fatal("another verdict")
+				}
+			}
+		})
 	}
 }
 

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/cli/manifest"
 )
 
@@ -15,6 +17,8 @@ type checkFlags struct {
 	files      []string
 	commands   commandFlags
 	strict     bool
+	allowEmpty bool
+	quiet      bool
 	output     string
 	nodes      string
 	cluster    bool
@@ -30,18 +34,20 @@ func checkCommand(ctx context.Context, o Options) *cobra.Command {
 		Long: "Check PDPools in files, folders or standard input, or two engine command lines, and say of each problem which rule\n" +
 			"it breaks, why that cannot work and what to change. Objects of other kinds are left out, so that the output of\n" +
 			"kustomize and helm can be checked as it is.\n\n" +
-			"Exit status: 0 admitted, 1 refused (with --strict also warned of), 2 something could not be read.",
+			"Exit status: 0 admitted, 1 refused (with --strict also warned of or remarked on), 2 something could not be read.",
 		Example: "  kubectl pdpool check -f pool.yaml\n" +
 			"  kustomize build . | kubectl pdpool check -f -\n" +
 			"  kubectl pdpool check --prefill-cmd @prefill.sh --decode-cmd @decode.sh --engine-version 0.33.0\n" +
 			"  kubectl pdpool check -f manifests/ -o sarif > pdpool.sarif",
-		Args: cobra.NoArgs,
+		Args: filesByFlag,
 		RunE: func(*cobra.Command, []string) error { return o.check(ctx, f) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&f.files, "filename", "f", nil, "a file, a folder, or - for standard input (repeatable)")
+	flags.StringArrayVarP(&f.files, "filename", "f", nil, filenameHelp)
 	f.commands.add(cmd)
-	flags.BoolVar(&f.strict, "strict", false, "let warnings fail too")
+	flags.BoolVar(&f.strict, "strict", false, "let warnings, notes and GPUs that lack fail too")
+	flags.BoolVar(&f.allowEmpty, "allow-empty", false, "take files without any PDPool as well")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print what fails only (of text; json and sarif have all)")
 	flags.StringVarP(&f.output, "output", "o", "text", "text, json or sarif")
 	flags.StringVar(&f.nodes, "nodes", "", "a `FILE` with the output of kubectl get nodes -o yaml: say whether their GPUs suffice")
 	flags.BoolVar(&f.cluster, "cluster", false, "ask the cluster's nodes and pods whether their GPUs suffice")
@@ -53,44 +59,74 @@ func checkCommand(ctx context.Context, o Options) *cobra.Command {
 }
 
 func (o Options) check(ctx context.Context, f checkFlags) error {
-	write, ok := map[string]func(Report) error{"text": o.writeText, "json": o.writeJSON, "sarif": o.writeSARIF}[f.output]
-	if !ok {
-		return fmt.Errorf("output %q is none of text, json and sarif", f.output)
+	output, err := choose("output", f.output, "text", "json", "sarif")
+	if err != nil {
+		return err
+	}
+	if err := f.commands.validate(); err != nil {
+		return err
 	}
 	if len(f.files) == 0 && !f.commands.given() {
 		return errors.New("nothing to check: give -f FILE, or --prefill-cmd and --decode-cmd")
 	}
+	report, err := o.report(ctx, f)
+	if err != nil {
+		return err
+	}
+	switch output {
+	case "json":
+		err = o.json(report)
+	case "sarif":
+		err = o.writeSARIF(report)
+	default:
+		err = o.writeText(report)
+	}
+	return cmp.Or(err, report.end())
+}
+
+// report judges what the flags name.
+func (o Options) report(ctx context.Context, f checkFlags) (Report, error) {
+	r := Report{Pools: []Verdict{}, strict: f.strict, quiet: f.quiet}
 	content, err := o.contents(f.files)
 	if err != nil {
-		return err
+		return r, err
 	}
-	report := Report{Pools: []Verdict{}, Errors: content.Errors, Others: content.Others}
+	r.Errors, r.Others = content.Errors, content.Others
 	fits, err := o.inventory(ctx, f)
 	if err != nil {
-		return err
+		return r, err
+	}
+	add := func(v Verdict, pool *v1alpha1.PDPool) {
+		if fits != nil {
+			v.GPUs = fits(pool)
+		}
+		r.Pools = append(r.Pools, v)
 	}
 	for _, p := range content.Pools {
-		v := judge(p)
-		if fits != nil {
-			v.GPUs = fits(p.PDPool)
-		}
-		report.Pools = append(report.Pools, v)
+		add(priced(p), p.PDPool)
 	}
 	if f.commands.given() {
 		pair, err := o.readPair(f.commands)
 		if err != nil {
-			return err
+			return r, err
 		}
-		report.Pools = append(report.Pools, pair.verdict())
+		add(pair.verdict(), pair.standIn())
 	}
-	if len(report.Pools) == 0 && len(report.Errors) == 0 {
-		return fmt.Errorf("no PDPool in %v (%s of other kinds)", f.files, count(content.Others, "object"))
+	if len(r.Pools) == 0 && len(r.Errors) == 0 && !f.allowEmpty {
+		return r, fmt.Errorf("no PDPool in %s (%s of other kinds): with --allow-empty that is no error", named(f.files), count(content.Others, "object"))
 	}
-	report.conclude()
-	if err := write(report); err != nil {
-		return err
+	r.conclude()
+	return r, nil
+}
+
+// priced is the verdict on a pool, and what its transfers take.
+func priced(p manifest.Pool) Verdict {
+	v, beyond := beyondSchema(p)
+	if !beyond {
+		v = judge(p)
+		v.Transfer = setupOf(p).priced()
 	}
-	return report.end(f.strict)
+	return v
 }
 
 // conclude says what follows from all verdicts.
@@ -120,11 +156,11 @@ func (o Options) onePool(files []string, name string) (manifest.Pool, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) == 0 && name != "":
-		return manifest.Pool{}, fmt.Errorf("no PDPool %q in %v", name, files)
+		return manifest.Pool{}, fmt.Errorf("no PDPool %q in %s", name, named(files))
 	case len(found) == 0:
-		return manifest.Pool{}, fmt.Errorf("no PDPool in %v", files)
+		return manifest.Pool{}, fmt.Errorf("no PDPool in %s", named(files))
 	case name != "":
-		return manifest.Pool{}, fmt.Errorf("%d PDPools are named %q in %v", len(found), name, files)
+		return manifest.Pool{}, fmt.Errorf("%d PDPools are named %q in %s", len(found), name, named(files))
 	}
-	return manifest.Pool{}, fmt.Errorf("%d PDPools in %v: say which with --name", len(found), files)
+	return manifest.Pool{}, fmt.Errorf("%d PDPools in %s: say which with --name", len(found), named(files))
 }

@@ -10,7 +10,10 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,4 +86,48 @@ func Command(ctx context.Context, o Options) *cobra.Command {
 // oneOf completes a flag with its values.
 func oneOf(cmd *cobra.Command, flag string, values ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// choose is the one of the values that is meant, upper and lower case alike.
+func choose(what, value string, values ...string) (string, error) {
+	for _, v := range values {
+		if strings.EqualFold(v, value) {
+			return v, nil
+		}
+	}
+	last := len(values) - 1
+	return "", fmt.Errorf("%s %q is none of %s and %s", what, value, strings.Join(values[:last], ", "), values[last])
+}
+
+// filenameHelp describes -f.
+const filenameHelp = "a file, a folder with all in it, or - for standard input (repeatable)"
+
+// filesByFlag refuses arguments that are no flags: files among them are most often
+// meant for -f.
+func filesByFlag(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%q belongs to no flag: give files as -f %s", args[0], args[0])
+	}
+	return nil
+}
+
+// noArguments refuses arguments that are no flags, and names the flags they may belong to.
+func noArguments(flags ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("%q belongs to no flag: give %s", args[0], strings.Join(flags, " or "))
+		}
+		return nil
+	}
+}
+
+// named lists the files of -f in a sentence.
+func named(files []string) string {
+	names := slices.Clone(files)
+	for i, f := range names {
+		if f == "-" {
+			names[i] = "standard input"
+		}
+	}
+	return strings.Join(names, ", ")
 }

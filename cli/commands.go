@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -21,6 +22,7 @@ type commandFlags struct {
 	engine          string
 	version         string
 	mover           string
+	config          string
 }
 
 func (f *commandFlags) add(cmd *cobra.Command) {
@@ -30,6 +32,7 @@ func (f *commandFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.engine, "engine", string(kvlayout.VLLM), "whose arguments they are where they name no program: vLLM or SGLang")
 	flags.StringVar(&f.version, "engine-version", "", "the engine's release where the command lines don't say it, such as 0.33.0")
 	flags.StringVar(&f.mover, "mover", "", "who moves the bytes: Engine, Agent or Auto; unset, what the command lines say")
+	flags.StringVar(&f.config, "config", "", "the model's config.json, where the catalog does not know the model of the command lines")
 	oneOf(cmd, "engine", string(kvlayout.VLLM), string(kvlayout.SGLang))
 	oneOf(cmd, "mover", string(kvlayout.MoverAuto), string(kvlayout.MoverEngine), string(kvlayout.MoverAgent))
 	cmd.MarkFlagsRequiredTogether("prefill-cmd", "decode-cmd")
@@ -37,12 +40,25 @@ func (f *commandFlags) add(cmd *cobra.Command) {
 
 func (f commandFlags) given() bool { return f.prefill != "" || f.decode != "" }
 
-func (f commandFlags) validate() error {
-	switch {
-	case !slices.Contains([]string{string(kvlayout.VLLM), string(kvlayout.SGLang)}, f.engine):
-		return fmt.Errorf("engine %q is neither vLLM nor SGLang", f.engine)
-	case !slices.Contains([]string{"", string(kvlayout.MoverAuto), string(kvlayout.MoverEngine), string(kvlayout.MoverAgent)}, f.mover):
-		return fmt.Errorf("mover %q is none of Engine, Agent and Auto", f.mover)
+// validate spells the values as they are meant, and refuses those that would have no
+// effect.
+func (f *commandFlags) validate() error {
+	var err error
+	if f.engine, err = choose("engine", f.engine, string(kvlayout.VLLM), string(kvlayout.SGLang)); err != nil {
+		return err
+	}
+	if f.mover != "" {
+		if f.mover, err = choose("mover", f.mover, string(kvlayout.MoverEngine), string(kvlayout.MoverAgent), string(kvlayout.MoverAuto)); err != nil {
+			return err
+		}
+	}
+	if f.given() {
+		return nil
+	}
+	for _, g := range []struct{ name, value string }{{"engine-version", f.version}, {"mover", f.mover}, {"config", f.config}} {
+		if g.value != "" {
+			return fmt.Errorf("--%s is about command lines: give --prefill-cmd and --decode-cmd with it", g.name)
+		}
 	}
 	return nil
 }
@@ -60,15 +76,20 @@ type commandPair struct {
 	prefill, decode startedSide
 	pair            kvlayout.Pair
 	apart           []kvlayout.Problem // why they can't be one pool
-	notes           []Note
+	notes           []pairNote
+	moverGiven      bool
+}
+
+// pairNote is a note on one of two command lines, or without a role on the text of
+// both.
+type pairNote struct {
+	Note
+	role kvlayout.Role
 }
 
 // readPair reads the two command lines.
 func (o Options) readPair(f commandFlags) (commandPair, error) {
 	var out commandPair
-	if err := f.validate(); err != nil {
-		return out, err
-	}
 	for _, s := range []struct {
 		role       kvlayout.Role
 		flag, text string
@@ -86,32 +107,93 @@ func (o Options) readPair(f commandFlags) (commandPair, error) {
 		if err != nil {
 			return out, err
 		}
+		launch.Version = cmp.Or(f.version, launch.Version)
+		launch = launch.WithFiles(beside(src.name))
 		*s.into = startedSide{role: s.role, file: src.name, launch: launch}
 		var notes []engine.Note
 		s.into.Instance, notes = launch.Read()
-		for _, n := range append(script.Notes, notes...) {
-			note := Note{manifest.Place{File: src.name, Line: n.Place.Line, Column: n.Place.Column}, n.Text}
-			if !slices.Contains(out.notes, note) {
-				out.notes = append(out.notes, note)
-			}
-		}
+		out.note(src.name, "", script.Notes)
+		out.note(src.name, s.role, notes)
 	}
-	prefill := out.prefill.Instance
-	if path.Base(prefill.Model) == path.Base(out.decode.Model) {
-		prefill.Model = out.decode.Model // a path here and a name there, as often as not of the same files
-	}
-	if d := out.decode; d.Engine == kvlayout.SGLang && prefill.Backend != d.Backend {
-		// mori chooses by environment and hardware, so that this alone refuses nothing.
-		out.notes = append(out.notes, Note{d.place(""), fmt.Sprintf("prefill moves bytes by %s and decode by %s, as far as the environment says", prefill.Backend, d.Backend)})
-		prefill.Backend = d.Backend
-	}
-	out.pair, out.apart = engine.PairOf(prefill, out.decode.Instance)
+	out.join()
 	if f.version != "" {
 		out.pair.Prefill.Version, out.pair.Decode.Version = f.version, f.version
 	}
 	out.pair.Version = cmp.Or(f.version, out.pair.Version)
 	out.pair.Mover = cmp.Or(kvlayout.Mover(f.mover), out.pair.Mover)
-	return out, nil
+	out.moverGiven = f.mover != ""
+	out.withMover()
+	return out, o.withConfig(&out.pair, f.config)
+}
+
+// note keeps what was found in a file, once.
+func (c *commandPair) note(file string, role kvlayout.Role, notes []engine.Note) {
+	for _, n := range notes {
+		at := manifest.Place{File: file, Line: n.Place.Line, Column: n.Place.Column}
+		note := pairNote{Note{Place: at, Kind: n.Kind, Field: n.Field, Text: n.Text}, role}
+		if !slices.ContainsFunc(c.notes, func(o pairNote) bool { return o.Note == note.Note }) {
+			c.notes = append(c.notes, note)
+		}
+	}
+}
+
+func (c *commandPair) remark(at manifest.Place, format string, args ...any) {
+	c.notes = append(c.notes, pairNote{Note: Note{Place: at, Kind: engine.Remark, Text: fmt.Sprintf(format, args...)}})
+}
+
+// join puts the sides together.
+func (c *commandPair) join() {
+	prefill, d := c.prefill.Instance, c.decode
+	if path.Base(prefill.Model) == path.Base(d.Model) {
+		prefill.Model = d.Model // a path here and a name there, as often as not of the same files
+	}
+	if d.Engine == kvlayout.SGLang && prefill.Backend != d.Backend {
+		// mori chooses by environment and hardware, so that this alone refuses nothing.
+		if prefill.Backend != "" && d.Backend != "" {
+			c.remark(d.place(""), "prefill moves bytes by %s and decode by %s, as far as the environment says", prefill.Backend, d.Backend)
+		}
+		prefill.Backend = d.Backend
+	}
+	c.pair, c.apart = engine.PairOf(prefill, d.Instance)
+}
+
+// withMover says what does not count with the mover that is asked for.
+func (c *commandPair) withMover() {
+	if c.pair.Mover != kvlayout.MoverAgent {
+		return
+	}
+	for _, s := range []startedSide{c.prefill, c.decode} {
+		if s.Backend == engine.XGMI {
+			c.remark(s.place("transfer"), "with mover Agent the agents move the bytes, by TCP or shared memory: the backend %s of the command lines does not count", s.Backend)
+			break
+		}
+	}
+	c.pair.Backend = ""
+	if !c.moverGiven {
+		return
+	}
+	// What is wrong with a connector matters no more where another is asked for.
+	for i, n := range c.notes {
+		if n.Field == "transfer" || n.Field == "transfer.backend" {
+			c.notes[i].Kind = engine.Remark
+		}
+	}
+}
+
+// withConfig takes the model from its config.json.
+func (o Options) withConfig(pair *kvlayout.Pair, name string) error {
+	if name == "" {
+		return nil
+	}
+	m, err := o.modelOfConfig(name)
+	if err != nil {
+		return err
+	}
+	name = pair.Geometry.Model
+	pair.Geometry, pair.HasGeometry = m.Geometry()
+	pair.Geometry.Model = name
+	pair.Model = &m
+	return nil
 }
 
 // launchOf is the start of a role in a text: the only one, or the only one of the
@@ -137,11 +219,17 @@ func launchOf(file string, s engine.Script, role kvlayout.Role) (engine.Launch, 
 		return found[0], nil
 	}
 	places := make([]string, 0, len(s.Launches))
+	var notes strings.Builder
+	for _, n := range s.Notes {
+		if n.Kind != engine.Remark {
+			fmt.Fprintf(&notes, "\n  %s:%s", file, n)
+		}
+	}
 	for _, l := range s.Launches {
 		places = append(places, l.Place.String())
 	}
-	return engine.Launch{}, fmt.Errorf("%s starts %d engines (at %s), and %d of them say that they are %s: leave one", file,
-		len(s.Launches), strings.Join(places, ", "), len(found), role)
+	return engine.Launch{}, fmt.Errorf("%s starts %d engines (at %s), and %d of them say that they are %s: leave one%s", file,
+		len(s.Launches), strings.Join(places, ", "), len(found), role, &notes)
 }
 
 // place is where a command line says what a field of the spec says, else where it
@@ -166,31 +254,109 @@ func (c commandPair) place(field string) manifest.Place {
 	return c.decode.place(strings.TrimPrefix(field, string(kvlayout.Decode)+"."))
 }
 
-// flag is what says a field of the spec in place of a manifest: a flag of the engine,
-// or one of this command; "" where nothing does.
-func (c commandPair) flag(field string) string {
-	for _, r := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
-		field = strings.TrimPrefix(field, string(r)+".")
-	}
-	switch field {
-	case "transfer.mover":
-		return "--mover of kubectl pdpool"
-	case "engine.version":
-		return "--engine-version of kubectl pdpool"
-	}
-	return engine.FieldFlag(c.pair.Engine, field)
-}
-
 // verdict is what the rules say of the pair. Whether this version of PDPool could run
 // it is not asked: the layouts are.
 func (c commandPair) verdict() Verdict {
+	gaps := c.gapsOf()
 	v := Verdict{
 		Name: cmp.Or(c.decode.Served, c.prefill.Served, "(no model)"), Place: c.prefill.place(""),
-		Layout: pairLayout(c.pair.Prefill.Layout, c.pair.Decode.Layout), Notes: c.notes,
+		Layout: c.label(c.prefill, gaps) + " -> " + c.label(c.decode, gaps),
 	}
-	for _, p := range slices.Concat(c.apart, kvlayout.Compatible(c.pair)) {
-		v.Problems = append(v.Problems, Problem{Problem: p, Place: c.place(p.Field), Flag: c.flag(p.Field)})
+	for _, n := range c.notes {
+		if n.Kind == engine.Stops {
+			v.Problems = append(v.Problems, c.stops(n))
+			continue
+		}
+		v.Notes = append(v.Notes, n.Note)
+	}
+	for _, p := range slices.Concat(firstApart(apartDespite(c.apart, gaps)), found(c.pair, gaps)) {
+		v.Problems = append(v.Problems, c.placed(p))
 	}
 	v.conclude()
+	if !v.Unread {
+		v.Transfer = setupOfPair(c).priced()
+	}
 	return v
+}
+
+// placed is a problem with its place, said in flags.
+func (c commandPair) placed(p kvlayout.Problem) Problem {
+	out := Problem{Problem: p, Place: c.place(p.Field), Flag: c.flag(p.Field), FixByFlags: c.inFlags(p.Fix)}
+	role, field, _ := strings.Cut(p.Field, ".")
+	if field != "args" {
+		return out
+	}
+	side := c.decode
+	if role == string(kvlayout.Prefill) {
+		side = c.prefill
+	}
+	if p.Rule == "role-said" {
+		out.FixByFlags = side.saysRole() + ", or " + p.Fix
+		p.Fix = out.FixByFlags
+	}
+	// No field stands for these, and the sentences name the flag.
+	for _, flag := range append(flagWord.FindAllString(p.Fix+" "+p.Message, -1), flagOfRule(p.Rule)) {
+		if at, ok := side.flagPlace(strings.TrimPrefix(flag, "--")); ok {
+			out.Place, out.Flag = at, flag
+			break
+		}
+	}
+	return out
+}
+
+var flagWord = regexp.MustCompile(`--[a-z][a-z0-9-]+`)
+
+// saysRole is how a command line is given its role.
+func (s startedSide) saysRole() string {
+	switch {
+	case s.Engine == kvlayout.SGLang:
+		return fmt.Sprintf("give --disaggregation-mode %s", s.role)
+	case s.role == kvlayout.Prefill:
+		return "set kv_role to " + engine.Producer + " in --kv-transfer-config of prefill"
+	}
+	return "set kv_role to " + engine.Consumer + " in --kv-transfer-config of decode"
+}
+
+// flagOfRule is what a rule is about whose sentences name no flag.
+func flagOfRule(id string) string {
+	if strings.HasPrefix(id, "attention") {
+		return "--attention-backend"
+	}
+	return "--speculative-config"
+}
+
+// flagPlace is where a command line has a flag.
+func (s startedSide) flagPlace(name string) (manifest.Place, bool) {
+	flags, _ := engine.ParseArgsOf(s.Engine, s.launch.Args)
+	f, ok := flags.Last(name)
+	if !ok {
+		return manifest.Place{}, false
+	}
+	at := s.launch.ArgPlace(f.Index)
+	return manifest.Place{File: s.file, Line: at.Line, Column: at.Column}, true
+}
+
+// firstApart leaves out what follows where engines or connectors are not the same.
+func firstApart(apart []kvlayout.Problem) []kvlayout.Problem {
+	for _, p := range apart {
+		if p.Rule == "engine-same" || p.Rule == "connector-same" {
+			return slices.DeleteFunc(apart, func(o kvlayout.Problem) bool { return o.Rule != "role-said" && o != p })
+		}
+	}
+	return apart
+}
+
+// stops is the problem that a note of this kind is.
+func (c commandPair) stops(n pairNote) Problem {
+	field := cmp.Or(n.Field, "args")
+	if n.role != "" {
+		field = string(n.role) + "." + field
+	}
+	rule := stopsRule()
+	return Problem{
+		Problem: kvlayout.Problem{
+			Rule: rule.ID, Severity: rule.Severity, Field: field, Message: n.Text, Reason: rule.Reason, Fix: "correct it in the command line of " + cmp.Or(string(n.role), "both"),
+		},
+		Place: n.Place, Flag: c.flag(cmp.Or(n.Field, "args")),
+	}
 }

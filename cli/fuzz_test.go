@@ -34,8 +34,8 @@ func planAndDraw(t *testing.T, p manifest.Pool, tokens int, blocks int64) {
 	t.Helper()
 	var out bytes.Buffer
 	o := Options{Out: &out}
-	s, err := o.setup(p, memoryFlags{blocks: blocks})
-	if err != nil {
+	s := setupOf(p)
+	if err := s.remember(memoryFlags{blocks: blocks}); err != nil {
 		t.Fatal(err)
 	}
 	plan := s.plan(tokens)

@@ -29,9 +29,11 @@ func importCommand(o Options) *cobra.Command {
 		Use:   "import --prefill-cmd TEXT --decode-cmd TEXT",
 		Short: "Turn two engine command lines into a PDPool",
 		Long: "Write a PDPool that means what two command lines do. Comments at its top name what could not be carried over\n" +
-			"and what check says of it.",
+			"and what check says of it.\n\n" +
+			"Exit status: 0 the pool means the same and check admits it, 1 check refuses it or degrees were left out,\n" +
+			"2 something could not be read. The manifest is written all the same, as far as it goes.",
 		Example: "  kubectl pdpool import --prefill-cmd @prefill.sh --decode-cmd @decode.sh --image vllm/vllm-openai-rocm:v0.33.0 > pool.yaml",
-		Args:    cobra.NoArgs,
+		Args:    noArguments("--prefill-cmd", "--decode-cmd"),
 		RunE:    func(*cobra.Command, []string) error { return o.importPool(f) },
 	}
 	f.commands.add(cmd)
@@ -43,6 +45,9 @@ func importCommand(o Options) *cobra.Command {
 }
 
 func (o Options) importPool(f importFlags) error {
+	if err := f.commands.validate(); err != nil {
+		return err
+	}
 	pair, err := o.readPair(f.commands)
 	if err != nil {
 		return err
@@ -54,28 +59,40 @@ func (o Options) importPool(f importFlags) error {
 	}
 	p := o.page()
 	for _, r := range m.remarks {
-		p.printf("# %s\n", strings.ReplaceAll(r, "\n", "\n# "))
+		p.comment("%s", r)
 	}
-	p.verdictComments(text)
-	p.printf("%s", text)
-	return p.err
+	verdict := p.verdictComments(text)
+	p.printf("%s", verbatim(text))
+	switch {
+	case p.err != nil:
+		return p.err
+	case len(pair.gapsOf()) > 0:
+		return errUnread
+	case m.otherLayout:
+		return cmp.Or(verdict, ErrRefused)
+	}
+	return verdict
 }
 
-// verdictComments tells what check says of the manifest.
-func (p *page) verdictComments(text string) {
+// verdictComments tells what check says of the manifest, and returns how check ends.
+func (p *page) verdictComments(text string) error {
 	content := manifest.Read("pool.yaml", []byte(text))
+	report := Report{Errors: content.Errors}
 	for _, e := range content.Errors {
-		p.printf("# check: %s\n", e.Text)
+		p.comment("check: %s", e.Text)
 	}
 	for _, pool := range content.Pools {
-		for _, b := range judge(pool).Problems {
+		v := judge(pool)
+		report.Pools = append(report.Pools, v)
+		for _, b := range v.Problems {
 			verb := "warns of"
 			if refuses(b) {
 				verb = "refuses"
 			}
-			p.printf("# check %s it (%s, %s): %s; %s\n", verb, b.Rule, b.Field, b.Message, b.Fix)
+			p.comment("check %s it (%s, %s): %s; %s", verb, b.Rule, b.Field, b.Message, b.Fix)
 		}
 	}
+	return report.end()
 }
 
 // importer turns a pair of command lines into a manifest.
@@ -83,6 +100,8 @@ type importer struct {
 	pair    commandPair
 	flags   importFlags
 	remarks []string // what could not be carried over
+	// otherLayout says that degrees are among it, so that the pool is another one.
+	otherLayout bool
 }
 
 func (m *importer) remark(format string, args ...any) {
@@ -108,7 +127,8 @@ func poolName(model string) string {
 func (m *importer) manifest() (string, error) {
 	p, d := m.pair.prefill, m.pair.decode
 	for _, n := range m.pair.notes {
-		m.remark("%s: %s", n.Place, n.Text)
+		word := map[engine.NoteKind]string{engine.Unread: "not read: ", engine.Stops: "the engine stops: "}[n.Kind]
+		m.remark("%s: %s%s", n.Place, word, n.Text)
 	}
 	for _, a := range m.pair.apart {
 		m.remark("not one pool (%s): %s", a.Rule, a.Message)
@@ -142,9 +162,31 @@ func (m *importer) model() *tree {
 	if p.MaxLength == d.MaxLength {
 		t.add("maxLength", d.MaxLength)
 	}
+	if m.flags.commands.config != "" {
+		t.add("geometry", m.geometry())
+	}
 	if r := cmp.Or(d.Revision, p.Revision); r != "" {
 		m.remark("the revision %s of the model is kept in the arguments", r)
 	}
+	return t
+}
+
+// geometry is that of the config that was given.
+func (m *importer) geometry() *tree {
+	g := m.pair.pair.Geometry
+	t := newTree()
+	if !m.pair.pair.HasGeometry {
+		m.remark("model.geometry is missing: it describes models whose layers cache alike, and here %s", m.pair.pair.Model.Beyond())
+		return t
+	}
+	t.add("kind", string(g.Kind))
+	t.add("layers", g.Layers)
+	t.add("attentionHeads", g.AttentionHeads)
+	if g.Kind != kvlayout.MLA {
+		t.add("kvHeads", g.KVHeads)
+	}
+	t.add("headValues", g.HeadValues)
+	t.add("experts", m.pair.pair.Model.Experts)
 	return t
 }
 
@@ -188,7 +230,11 @@ func (m *importer) transfer() *tree {
 	}
 	t.add("mover", m.flags.commands.mover)
 	if d.Backend == engine.XGMI && m.flags.commands.mover != string(kvlayout.MoverAgent) {
-		t.add("backend", string(d.Backend))
+		if m.flags.commands.mover != string(kvlayout.MoverEngine) && m.agentMoves() {
+			m.remark("transfer.backend %s is left out: the engine's own connector cannot serve the pair, and the agents choose theirs", d.Backend)
+		} else {
+			t.add("backend", string(d.Backend))
+		}
 	}
 	if d.Mover == kvlayout.MoverEngine && d.Engine == kvlayout.VLLM {
 		for _, s := range []struct {
@@ -210,6 +256,13 @@ func (m *importer) transfer() *tree {
 	return t
 }
 
+// agentMoves says that a pool would not take the engine's own connector.
+func (m *importer) agentMoves() bool {
+	pair := m.pair.pair
+	pair.Mover = kvlayout.MoverEngine
+	return kvlayout.Refused(kvlayout.Compatible(pair))
+}
+
 // role is what a side has for itself.
 func (m *importer) role(s, other startedSide, own userArgs) *tree {
 	t := newTree()
@@ -223,8 +276,14 @@ func (m *importer) role(s, other startedSide, own userArgs) *tree {
 	l.addUnless("interleave", s.Layout.Interleave, 1)
 	l.flow()
 	t.add("layout", l)
-	if s.Layout.PP > 1 {
-		m.remark("%s has pipeline parallel degree %d, which a pool does not: left out", s.role, s.Layout.PP)
+	for _, d := range []struct {
+		name   string
+		degree int
+	}{{"pipeline parallel", s.Layout.PP}, {"prefill context parallel", s.PCP}} {
+		if d.degree > 1 {
+			m.otherLayout = true
+			m.remark("%s has %s degree %d, and pools have no such degree: it is left out, so that this pool is not what the command line starts", s.role, d.name, d.degree)
+		}
 	}
 	if s.Copies > 1 {
 		m.remark("%s starts %d instances: set %s.replicas", s.role, s.Copies, s.role)

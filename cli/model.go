@@ -5,25 +5,51 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/spf13/cobra"
+
+	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/cli/manifest"
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/pdpool"
 )
 
-// setup is a pool as the arithmetic sees it: the model, and how each role caches it.
+// setup is a pool, or a pair of command lines, as the arithmetic sees it: the model,
+// and how each role caches it.
 type setup struct {
-	pool     manifest.Pool
-	resolved pdpool.Resolved
-	model    kvlayout.Model
-	known    bool // the model is
-	prefill  caching
-	decode   caching
+	name    string
+	loads   string // the model's name
+	engine  kvlayout.Engine
+	version string
+	cost    Cost // of which the bytes are not counted yet
+	model   kvlayout.Model
+	known   bool // the model is
+	prefill caching
+	decode  caching
+	// verdict is what the rules say of it, pods what a pool becomes, and with is the
+	// same with another decode layout.
+	verdict func() Verdict
+	pods    func() map[kvlayout.Role][]PodPlan
+	with    func(kvlayout.Layout) relaid
+}
+
+// relaid is a setup with another decode layout, and what the rules say of it then.
+type relaid struct {
+	setup
+	problems    []kvlayout.Problem
+	unavailable string // why this version can't run it, though the layouts fit
 }
 
 // caching is one role of a setup.
 type caching struct {
-	side  *pdpool.Side
-	cache kvlayout.Cache
+	layout kvlayout.Layout // all degrees set
+	// blockSize is that which is asked for.
+	blockSize            int
+	kvType               kvlayout.KVType
+	maxLength            int
+	image                string
+	replicas, pods, gpus int  // gpus of a pod
+	experts              bool // are spread over ranks
+	cache                kvlayout.Cache
 	// memory is bytes of KV cache per rank, blocks their number; at most one is above 0.
 	memory, blocks int64
 }
@@ -34,21 +60,110 @@ type memoryFlags struct {
 	blocks int64
 }
 
-func (o Options) setup(pool manifest.Pool, f memoryFlags) (setup, error) {
-	s := setup{pool: pool, resolved: pdpool.Resolve(pool.PDPool, pdpool.Defaults{})}
-	s.model, s.known = modelOf(&s.resolved)
-	s.prefill = cachingOf(&s.resolved, &s.resolved.Prefill)
-	s.decode = cachingOf(&s.resolved, &s.resolved.Decode)
+// target says which pool or pair of command lines a command is about.
+type target struct {
+	files    []string
+	name     string
+	commands commandFlags
+	memory   memoryFlags
+}
+
+func (t *target) add(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVarP(&t.files, "filename", "f", nil, filenameHelp)
+	cmd.Flags().StringVar(&t.name, "name", "", "the pool, where there are several")
+	t.commands.add(cmd)
+	t.memory.add(cmd)
+	cmd.MarkFlagsOneRequired("filename", "prefill-cmd")
+	cmd.MarkFlagsMutuallyExclusive("filename", "prefill-cmd")
+}
+
+// setup reads the target. One that nothing can be computed with has its verdict only,
+// and beyond says so.
+func (o Options) setup(t target, gpus string) (s setup, beyond bool, err error) {
+	if err := t.commands.validate(); err != nil {
+		return s, false, err
+	}
+	if t.commands.given() {
+		pair, err := o.readPair(t.commands)
+		if err != nil {
+			return s, false, err
+		}
+		if err := pair.onGPUs(gpus); err != nil {
+			return s, false, err
+		}
+		s = setupOfPair(pair)
+		if s.verdict().Unread {
+			return s, true, nil
+		}
+		return s, false, s.remember(t.memory)
+	}
+	pool, err := o.onePool(t.files, t.name)
+	if err != nil {
+		return s, false, err
+	}
+	if v, beyond := beyondSchema(pool); beyond {
+		return setup{verdict: func() Verdict { return v }}, true, nil
+	}
+	if err := onGPUs(pool.PDPool, gpus); err != nil {
+		return s, false, err
+	}
+	s = setupOf(pool)
+	return s, false, s.remember(t.memory)
+}
+
+func setupOf(pool manifest.Pool) setup {
+	r := pdpool.Resolve(pool.PDPool, pdpool.Defaults{})
+	s := setup{
+		name: pool.Identity(), loads: r.Model, engine: r.Engine, version: r.Version,
+		cost:    Cost{Mode: string(r.Mode), Mover: string(r.Mover), Backend: string(r.Backend), Reason: r.MoverReason},
+		prefill: cachingOf(&r, &r.Prefill), decode: cachingOf(&r, &r.Decode),
+		verdict: func() Verdict { return judge(pool) },
+		pods:    func() map[kvlayout.Role][]PodPlan { return podsOf(pool) },
+	}
+	s.model, s.known = modelOf(&r)
+	s.with = func(l kvlayout.Layout) relaid { return s.poolWith(pool, l) }
+	return s
+}
+
+// poolWith is a pool with another decode layout.
+func (s setup) poolWith(from manifest.Pool, l kvlayout.Layout) relaid {
+	pool := manifest.Pool{PDPool: from.DeepCopy()}
+	layout := &pool.Spec.Decode.Layout
+	*layout = v1alpha1.LayoutSpec{TP: int32(l.TP), DP: int32(l.DP), DPLocal: layout.DPLocal, DCP: int32(l.DCP), Interleave: int32(l.Interleave)}
+	if l.DP != s.decode.layout.DP {
+		layout.DPLocal = 0
+	}
+	if l.DCP == 1 {
+		layout.Interleave = 0
+	}
+	out := relaid{setup: setupOf(pool)}
+	out.decode.memory, out.decode.blocks = s.decode.memory, s.decode.blocks
+	for _, p := range pdpool.Check(pool.PDPool) {
+		if p.Rule == "mover-unavailable" {
+			out.unavailable = p.Message
+			continue
+		}
+		out.problems = append(out.problems, p)
+	}
+	return out
+}
+
+// remember takes the memory of flags, and refuses what holds not even a block.
+func (s *setup) remember(f memoryFlags) error {
 	bytes, err := f.bytes()
 	if err != nil {
-		return setup{}, err
+		return err
 	}
 	for _, c := range []*caching{&s.prefill, &s.decode} {
-		if bytes > 0 || f.blocks > 0 {
-			c.memory, c.blocks = bytes, f.blocks
+		if bytes == 0 && f.blocks == 0 {
+			continue
+		}
+		c.memory, c.blocks = bytes, f.blocks
+		if held, err := c.capacity(s.model); s.known && err == nil && held.Blocks < 1 {
+			return fmt.Errorf("--kv-memory %s holds no block, which takes %s bytes: give it a unit, such as 90Gi", f.memory, grouped(held.Pool.BlockBytes))
 		}
 	}
-	return s, nil
+	return nil
 }
 
 func (f memoryFlags) bytes() (int64, error) {
@@ -78,15 +193,29 @@ func modelOf(r *pdpool.Resolved) (kvlayout.Model, bool) {
 // cachingOf reads what the user's own arguments say of the cache beside the spec.
 func cachingOf(r *pdpool.Resolved, s *pdpool.Side) caching {
 	in := r.Instance(s.Role)
-	c := caching{side: s, cache: in.Cache(), memory: r.KVMemory}
+	c := caching{
+		layout: s.Layout, blockSize: s.BlockSize, kvType: s.KVType, maxLength: s.MaxLength, image: s.Image,
+		replicas: s.Replicas, pods: s.Pods, gpus: s.GPUs, experts: in.Experts != 0,
+		cache: in.Cache(), memory: r.KVMemory,
+	}
 	if c.memory == 0 {
 		c.blocks = int64(in.KVBlocks)
 	}
 	return c
 }
 
+// likelyLength is the longest sequence where nobody says it. It decides about nothing
+// where all layers keep every token, but for a rounding.
+const likelyLength = 128 << 10
+
 // capacity is what a replica holds.
 func (c caching) capacity(m kvlayout.Model) (kvlayout.Capacity, error) {
+	if c.cache.MaxLength < 1 && m.MaxLength < 1 {
+		if _, alike := m.Geometry(); !alike {
+			return kvlayout.Capacity{}, errNoLength
+		}
+		c.cache.MaxLength = likelyLength
+	}
 	switch {
 	case c.blocks > 0:
 		return m.CapacityOfBlocks(c.cache, c.blocks)
@@ -96,7 +225,10 @@ func (c caching) capacity(m kvlayout.Model) (kvlayout.Capacity, error) {
 	return kvlayout.Capacity{}, errNoMemory
 }
 
-var errNoMemory = errors.New("the memory for KV cache is not known: give --kv-memory or --blocks, or set engine.kvCacheMemory")
+var (
+	errNoMemory = errors.New("the memory for KV cache is not known: give --kv-memory or --blocks, or set engine.kvCacheMemory")
+	errNoLength = errors.New("the longest sequence is not known, and how many such a model holds depends on it: set model.maxLength (--max-model-len)")
+)
 
 // geometryText tells what a model caches.
 func geometryText(m kvlayout.Model) string {

@@ -38,6 +38,7 @@ type Plan struct {
 	// that there are no other layers.
 	geometry *kvlayout.Geometry
 	alike    bool
+	state    string // of recurrent layers, such as KDA; "" without any
 }
 
 // RolePlan is one role of a plan.
@@ -79,31 +80,27 @@ type PodPlan struct {
 
 // planFlags are the flags of plan.
 type planFlags struct {
-	files  []string
-	name   string
+	target
 	output string
 	tokens int
-	memory memoryFlags
 }
 
 func planCommand(o Options) *cobra.Command {
 	var f planFlags
 	cmd := &cobra.Command{
-		Use:   "plan -f FILE [--tokens N]",
+		Use:   "plan (-f FILE | --prefill-cmd TEXT --decode-cmd TEXT) [--tokens N]",
 		Short: "Show what a pool becomes: pods, ports, command lines, who writes what to whom, capacity",
 		Example: "  kubectl pdpool plan -f pool.yaml --tokens 8192\n" +
-			"  kubectl pdpool plan -f pool.yaml -o svg > pool.svg",
-		Args: cobra.NoArgs,
+			"  kubectl pdpool plan -f pool.yaml -o svg > pool.svg\n" +
+			"  kubectl pdpool plan --prefill-cmd @prefill.sh --decode-cmd @decode.sh --kv-memory 90Gi",
+		Args: filesByFlag,
 		RunE: func(*cobra.Command, []string) error { return o.plan(f) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&f.files, "filename", "f", nil, "a file, a folder, or - for standard input (repeatable)")
-	flags.StringVar(&f.name, "name", "", "the pool, where there are several")
+	f.add(cmd)
 	flags.StringVarP(&f.output, "output", "o", "text", "text, json or svg")
 	flags.IntVar(&f.tokens, "tokens", 1000, "length of the prompt whose transfer is shown")
-	f.memory.add(cmd)
 	oneOf(cmd, "output", "text", "json", "svg")
-	_ = cmd.MarkFlagRequired("filename")
 	return cmd
 }
 
@@ -121,68 +118,79 @@ func parseBytes(text string) (int64, error) {
 }
 
 func (o Options) plan(f planFlags) error {
-	write, ok := map[string]func(Plan) error{
-		"text": o.planText, "json": func(p Plan) error { return o.json(p) }, "svg": o.planSVG,
-	}[f.output]
+	output, err := choose("output", f.output, "text", "json", "svg")
 	switch {
-	case !ok:
-		return fmt.Errorf("output %q is none of text, json and svg", f.output)
+	case err != nil:
+		return err
 	case f.tokens < 1 || f.tokens > maxTokens:
 		return fmt.Errorf("a prompt of %d tokens: give --tokens 1 to %d", f.tokens, maxTokens)
 	}
-	pool, err := o.onePool(f.files, f.name)
-	if err != nil {
+	s, beyond, err := o.setup(f.target, "")
+	switch {
+	case err != nil:
 		return err
-	}
-	if v, beyond := beyondSchema(pool); beyond {
-		p := o.page()
-		p.verdict(v)
-		return cmp.Or(p.err, ErrRefused)
-	}
-	s, err := o.setup(pool, f.memory)
-	if err != nil {
-		return err
+	case beyond:
+		return o.onlyVerdict(s, output)
 	}
 	p := s.plan(f.tokens)
-	if err := write(p); err != nil {
-		return err
+	switch output {
+	case "json":
+		err = o.json(p)
+	case "svg":
+		err = o.planSVG(p)
+	default:
+		err = o.planText(p)
 	}
-	if !p.Admitted {
-		return ErrRefused
+	return cmp.Or(err, p.end())
+}
+
+// onlyVerdict prints what is wrong where nothing more can be said. It leaves the output
+// to what is asked for: where a picture is, people read it beside.
+func (o Options) onlyVerdict(s setup, output string) error {
+	v := s.verdict()
+	if output == "json" {
+		return cmp.Or(o.json(v), v.end())
 	}
-	return nil
+	if output == "svg" {
+		o.Out, o.Colour = o.Err, false
+	}
+	p := o.page()
+	p.verdict(v)
+	return cmp.Or(p.err, v.end())
 }
 
 // maxTokens bounds the prompts that are planned.
 const maxTokens = 1 << 24
 
 func (s setup) plan(tokens int) Plan {
-	r := &s.resolved
 	p := Plan{
-		Verdict: judge(s.pool), Model: r.Model, Engine: string(r.Engine), Version: r.Version, Mode: string(r.Mode),
-		Mover: string(r.Mover), Why: r.MoverReason, Backend: string(r.Backend),
+		Verdict: s.verdict(), Model: s.loads, Engine: string(s.engine), Version: s.version, Mode: s.cost.Mode,
+		Mover: s.cost.Mover, Why: s.cost.Reason, Backend: s.cost.Backend,
 		Prefill: s.prefill.plan(s, tokens), Decode: s.decode.plan(s, tokens), Transfer: s.transfer(tokens),
 	}
+	p.Verdict.Transfer = nil // all of it is told at length
 	if s.known {
 		p.Caches = geometryText(s.model)
 		p.geometry, p.alike = shapeOf(s.model)
+		for _, g := range s.model.States() {
+			p.state = string(g.State.Kind)
+		}
 	}
-	if p.Admitted {
-		pods := podsOf(s.pool)
+	if p.Admitted && s.pods != nil {
+		pods := s.pods()
 		p.Prefill.Pods, p.Decode.Pods = pods[kvlayout.Prefill], pods[kvlayout.Decode]
 	}
 	return p
 }
 
 func (c caching) plan(s setup, tokens int) RolePlan {
-	side := c.side
 	p := RolePlan{
-		Layout: side.Layout, Replicas: side.Replicas, PodsPerReplica: side.Pods, GPUsPerPod: side.GPUs,
-		GPUs: side.Replicas * side.Pods * side.GPUs, BlockSize: side.BlockSize, KVType: side.KVType,
-		MaxLength: cmp.Or(side.MaxLength, s.model.MaxLength), Image: side.Image,
+		Layout: c.layout, Replicas: c.replicas, PodsPerReplica: c.pods, GPUsPerPod: c.gpus,
+		GPUs: c.replicas * c.pods * c.gpus, BlockSize: c.blockSize, KVType: c.kvType,
+		MaxLength: cmp.Or(c.maxLength, s.model.MaxLength), Image: c.image,
 	}
 	if !s.known {
-		p.CapacityUnknown = "the KV geometry of " + s.resolved.Model + " is not known"
+		p.CapacityUnknown = "the KV geometry of " + s.loads + " is not known"
 		return p
 	}
 	capacity, err := c.capacity(s.model)
@@ -237,11 +245,15 @@ func podPlan(pod *corev1.Pod) PodPlan {
 	return plan
 }
 
-// shellWord quotes an argument for a POSIX shell where it has to be.
+// shellWord quotes an argument for a POSIX shell where it has to be, and for bash where
+// it holds what a terminal obeys.
 func shellWord(s string) string {
 	const safe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+"
 	if s != "" && strings.Trim(s, safe) == "" {
 		return s
+	}
+	if legible(s) != s {
+		return "$'" + legible(strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(s)) + "'"
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -114,5 +114,5 @@ func (p *page) command(words []string) {
 		}
 		lines = append(lines, shellWord(w))
 	}
-	p.printf("    %s\n", strings.Join(lines, " \\\n      "))
+	p.printf("    %s\n", verbatim(strings.Join(lines, " \\\n      ")))
 }

@@ -25,12 +25,16 @@ func rulesCommand(o Options) *cobra.Command {
 			return ids, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", output, "text or json")
-	oneOf(cmd, "output", "text", "json")
+	cmd.Flags().StringVarP(&output, "output", "o", output, "text, json or markdown")
+	oneOf(cmd, "output", "text", "json", "markdown")
 	return cmd
 }
 
 func (o Options) rules(ids []string, output string) error {
+	output, err := choose("output", output, "text", "json", "markdown")
+	if err != nil {
+		return err
+	}
 	all := catalog()
 	found := all
 	if len(ids) > 0 {
@@ -43,23 +47,36 @@ func (o Options) rules(ids []string, output string) error {
 		}
 		found = append(found, all[i])
 	}
+	p := o.page()
 	switch output {
 	case "json":
 		return o.json(found)
-	case "text":
-	default:
-		return fmt.Errorf("output %q is neither text nor json", output)
-	}
-	p := o.page()
-	for _, r := range found {
-		word, colour := "refuses", red
-		if r.Severity == kvlayout.Warn {
-			word, colour = "warns", yellow
+	case "markdown":
+		p.printf("| rule | | of | says | why |\n|---|---|---|---|---|\n")
+		for _, r := range found {
+			p.printf("| `%s` | %s | %s | %s | %s |\n", r.ID, verbOf(r), scopeText(r.Scope), cell(r.Description), cell(r.Reason))
 		}
-		p.printf("%s  %s, of %s\n  %s\n  %s %s\n", p.paint(bold, r.ID), p.paint(colour, word), scopeText(r.Scope), r.Description, p.paint(dim, "why:"), r.Reason)
+		return p.err
+	}
+	for _, r := range found {
+		colour := red
+		if r.Severity == kvlayout.Warn {
+			colour = yellow
+		}
+		p.printf("%s  %s, of %s\n  %s\n  %s %s\n", p.paint(bold, r.ID), p.paint(colour, verbOf(r)), scopeText(r.Scope), r.Description, p.paint(dim, "why:"), r.Reason)
 	}
 	return p.err
 }
+
+func verbOf(r kvlayout.RuleInfo) string {
+	if r.Severity == kvlayout.Warn {
+		return "warns"
+	}
+	return "refuses"
+}
+
+// cell is a text in a cell of a Markdown table.
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
 func scopeText(s kvlayout.Scope) string {
 	if s == kvlayout.SideScope {
@@ -84,13 +101,24 @@ func alike(id string, all []kvlayout.RuleInfo) string {
 }
 
 func versionCommand(o Options) *cobra.Command {
-	return &cobra.Command{
+	output := "text"
+	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintln(o.Out, o.Version)
+			output, err := choose("output", output, "text", "json")
+			switch {
+			case err != nil:
+				return err
+			case output == "json":
+				return o.json(map[string]string{"version": o.Version})
+			}
+			_, err = fmt.Fprintln(o.Out, o.Version)
 			return err
 		},
 	}
+	cmd.Flags().StringVarP(&output, "output", "o", output, "text or json")
+	oneOf(cmd, "output", "text", "json")
+	return cmd
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/pdpool/pdpool/cli/manifest"
+	"github.com/pdpool/pdpool/engine"
 	"github.com/pdpool/pdpool/kvlayout"
 )
 
@@ -76,7 +77,7 @@ func describe(id string) sarifRule {
 	info := kvlayout.RuleInfo{ID: id, Severity: kvlayout.Warn}
 	switch id {
 	case sarifUnread:
-		info.Severity, info.Description, info.Reason = kvlayout.Refuse, "every document can be read", "nothing can be said of one that can't"
+		info.Severity, info.Description, info.Reason = kvlayout.Refuse, "everything that the rules depend on can be read", "nothing can be said of what can't"
 	case sarifNote:
 		info.Description, info.Reason = "a command line says what it seems to", "the engine reads it otherwise, or nobody can tell"
 	case sarifGPUs:
@@ -102,9 +103,13 @@ func (o Options) writeSARIF(r Report) error {
 	}
 	for _, v := range r.Pools {
 		for _, p := range v.Problems {
-			s.add(p.Rule, sarifLevel(p.Severity), v.Name+": "+p.Message+"; "+p.Reason+"; "+p.Fix, p.Place)
+			s.add(p.Rule, sarifLevel(p.Severity), v.Name+": "+p.Message+"; "+p.Reason+"; "+cmp.Or(p.FixByFlags, p.Fix), p.Place)
 		}
 		for _, n := range v.Notes {
+			if n.Kind == engine.Unread {
+				s.add(sarifUnread, "error", n.Text, n.Place)
+				continue
+			}
 			s.add(sarifNote, "note", n.Text, n.Place)
 		}
 		if v.GPUs != nil && !v.GPUs.Available {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/pdpool/pdpool/cli/manifest"
+	"github.com/pdpool/pdpool/engine"
 )
 
 // Bounds of what is read.
@@ -28,49 +29,99 @@ type source struct {
 	text []byte
 }
 
-// contents reads all manifests that paths name: files, folders, "-".
+// contents reads all manifests that paths name: files, folders, "-". A file that a
+// folder has and a path names too is read once. Of folders, documents that are no
+// Kubernetes objects are left out.
 func (o Options) contents(paths []string) (manifest.Content, error) {
 	var all manifest.Content
-	for _, path := range paths {
-		sources, err := o.sources(path)
+	files, err := o.files(paths)
+	if err != nil {
+		return all, err
+	}
+	for _, f := range files {
+		s, err := f.read(o)
 		if err != nil {
 			return all, err
 		}
-		for _, s := range sources {
-			c := manifest.Read(s.name, s.text)
-			all.Pools = append(all.Pools, c.Pools...)
-			all.Errors = append(all.Errors, c.Errors...)
-			all.Others += c.Others
+		c := manifest.Read(s.name, s.text)
+		if f.found {
+			c.LeaveOut()
+		}
+		all.Pools = append(all.Pools, c.Pools...)
+		all.Errors = append(all.Errors, c.Errors...)
+		all.Others += c.Others
+	}
+	return all, nil
+}
+
+// file is a path to read. It is found where a folder has it, and no path names it.
+type file struct {
+	path  string
+	found bool
+}
+
+// files are those that paths name, each once.
+func (o Options) files(paths []string) ([]file, error) {
+	var all []file
+	at := map[string]int{}
+	add := func(f file) {
+		i, ok := at[filepath.Clean(f.path)]
+		if !ok {
+			at[filepath.Clean(f.path)] = len(all)
+			all = append(all, f)
+			return
+		}
+		all[i].found = all[i].found && f.found
+	}
+	for _, path := range paths {
+		if path == "-" {
+			add(file{path: path})
+			continue
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		if !info.IsDir() {
+			add(file{path: path})
+			continue
+		}
+		names, err := manifestsIn(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			add(file{path: name, found: true})
 		}
 	}
 	return all, nil
 }
 
-func (o Options) sources(path string) ([]source, error) {
-	if path == "-" {
+func (f file) read(o Options) (source, error) {
+	if f.path == "-" {
 		text, err := readAll(o.In)
 		if err != nil {
-			return nil, fmt.Errorf("read standard input: %w", err)
+			return source{}, fmt.Errorf("read standard input: %w", err)
 		}
-		return []source{{stdin, text}}, nil
+		return source{stdin, text}, nil
 	}
-	info, err := os.Stat(path)
+	text, err := readFile(f.path)
+	return source{f.path, text}, err
+}
+
+// sources are the texts that a path names.
+func (o Options) sources(path string) ([]source, error) {
+	files, err := o.files([]string{path})
 	if err != nil {
 		return nil, err
 	}
-	names := []string{path}
-	if info.IsDir() {
-		if names, err = manifestsIn(path); err != nil {
-			return nil, err
-		}
-	}
-	out := make([]source, 0, len(names))
-	for _, name := range names {
-		text, err := readFile(name)
+	out := make([]source, 0, len(files))
+	for _, f := range files {
+		s, err := f.read(o)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, source{name, text})
+		out = append(out, s)
 	}
 	return out, nil
 }
@@ -93,9 +144,6 @@ func manifestsIn(folder string) ([]string, error) {
 		}
 		return nil
 	})
-	if err == nil && len(names) == 0 {
-		err = fmt.Errorf("%s has no .yaml, .yml or .json file", folder)
-	}
 	return names, err
 }
 
@@ -135,4 +183,20 @@ func (o Options) textOrFile(flag, value string) (source, error) {
 	}
 	text, err := readFile(name)
 	return source{name, text}, err
+}
+
+// beside reads the files that a command line names: in the folder of its text, else in
+// that of the process.
+func beside(text string) engine.ReadFile {
+	return func(name string) ([]byte, error) {
+		if !filepath.IsAbs(name) && !strings.HasPrefix(text, "--") && text != stdin {
+			name = filepath.Join(filepath.Dir(text), name)
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }()
+		return io.ReadAll(io.LimitReader(f, engine.MaxConfig+1))
+	}
 }

@@ -21,7 +21,8 @@ const (
 )
 
 // page writes lines, coloured where the terminal takes that. The first error of the
-// writer ends it.
+// writer ends it. What is given to its formats comes from anywhere, so it is written
+// as legible has it, but for what is verbatim.
 type page struct {
 	out    io.Writer
 	colour bool
@@ -32,16 +33,17 @@ func (o Options) page() *page { return &page{out: o.Out, colour: o.Colour} }
 
 func (p *page) printf(format string, args ...any) {
 	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.out, format, args...)
+		_, p.err = fmt.Fprintf(p.out, format, legibles(args)...)
 	}
 }
 
 // paint colours a text.
-func (p *page) paint(colour, text string) string {
+func (p *page) paint(colour, text string) verbatim {
+	text = legible(text)
 	if !p.colour || colour == plain {
-		return text
+		return verbatim(text)
 	}
-	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+	return verbatim("\x1b[" + colour + "m" + text + "\x1b[0m")
 }
 
 // table writes rows with aligned columns, those of numbers to the right; the first
@@ -66,17 +68,17 @@ func (p *page) table(indent string, rows [][]string) {
 				line.WriteString(cell + gap + "  ")
 			}
 		}
-		text := strings.TrimRight(line.String(), " ")
+		colour := plain
 		if r == 0 {
-			text = p.paint(dim, text)
+			colour = dim
 		}
-		p.printf("%s%s\n", indent, text)
+		p.printf("%s%s\n", indent, p.paint(colour, strings.TrimRight(line.String(), " ")))
 	}
 }
 
 // isNumber says that a cell is what grouped writes, or a factor such as 3.9x.
 func isNumber(cell string) bool {
-	return strings.Trim(cell, "0123456789,.x") == ""
+	return strings.Trim(cell, "<0123456789,.x") == ""
 }
 
 // grouped is a number with commas: 1,447,424.
@@ -105,30 +107,54 @@ func size(bytes int64) string {
 	return strconv.FormatFloat(f, 'f', 1, 64) + " " + units[unit]
 }
 
-// count is a number with its noun: "1 pool", "2 pools".
-func count(n int, noun string) string {
-	if n == 1 {
+// count is a number with its noun: "1 pool", "2 pools"; the plural is given where it is
+// no "s".
+func count(n int, noun string, plural ...string) string {
+	switch {
+	case n == 1:
 		return "1 " + noun
+	case len(plural) > 0:
+		return grouped(n) + " " + plural[0]
 	}
 	return grouped(n) + " " + noun + "s"
 }
 
-// layoutText is a layout in short; degrees of 1 are left out, but for tp.
-func layoutText(l kvlayout.Layout) string {
-	l = l.Defaulted()
-	out := "TP" + strconv.Itoa(l.TP)
-	add := func(name string, n int) {
-		if n != 1 {
-			out += " " + name + strconv.Itoa(n)
+// layoutLabel is a layout and what else divides the ranks of an instance.
+type layoutLabel struct {
+	kvlayout.Layout
+	ep, pcp int             // ep is -1 where all ranks share the experts
+	unread  map[string]bool // degrees that are not known, by their names in the spec
+}
+
+// String has the degrees that are not 1, and always tp.
+func (l layoutLabel) String() string {
+	set := l.Defaulted()
+	var out []string
+	add := func(label, name string, n, standard int) {
+		switch {
+		case l.unread[name]:
+			out = append(out, label+"?")
+		case n != standard:
+			out = append(out, label+strconv.Itoa(n))
 		}
 	}
-	add("PP", l.PP)
-	add("DP", l.DP)
-	add("DCP", l.DCP)
-	if l.DCP > 1 {
-		out += " I" + strconv.Itoa(l.Interleave)
+	add("TP", "tp", set.TP, 0)
+	add("PP", "pp", set.PP, 1)
+	add("DP", "dp", set.DP, 1)
+	add("DPL", "dpLocal", set.DPLocal, set.DP)
+	add("PCP", "", max(l.pcp, 1), 1)
+	add("DCP", "dcp", set.DCP, 1)
+	if set.DCP > 1 {
+		add("I", "interleave", set.Interleave, 0)
 	}
-	return out
+	if l.ep < 0 {
+		out = append(out, "EP")
+	} else {
+		add("EP", "", max(l.ep, 1), 1)
+	}
+	return strings.Join(out, " ")
 }
+
+func layoutText(l kvlayout.Layout) string { return layoutLabel{Layout: l}.String() }
 
 func pairLayout(p, d kvlayout.Layout) string { return layoutText(p) + " -> " + layoutText(d) }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/pdpool/pdpool/kvlayout"
@@ -20,8 +21,8 @@ const (
 	svgTop     = 96 // where prefill's ranks begin
 	svgHead    = 44 // of a rank, above its cells
 	svgBetween = 132
-	svgFoot    = 58
-	svgLeast   = 6 // columns that the picture is wide at least
+	svgFoot    = 58 // of two lines of legend
+	svgLeast   = 6  // columns that the picture is wide at least
 	maxColumns = 64
 )
 
@@ -38,6 +39,11 @@ const svgStyle = `
   .gap { fill: none; stroke: #cbd2d9; stroke-width: 0.75 }
   .flow { fill: none; stroke-width: 1.75 }
   .tag { fill: #ffffff; stroke: #d9dee4 }
+  .state { fill: #9aa5b1 }
+  .no { fill: #c0392b }
+  .word { fill: #ffffff; font-weight: 600 }
+  .refused { stroke: #c0392b; stroke-width: 1.5 }
+  .stopped { stroke-dasharray: 5 4 }
   @media (prefers-color-scheme: dark) {
     text { fill: #e4e7eb }
     .soft { fill: #9aa5b1 }
@@ -45,6 +51,8 @@ const svgStyle = `
     .rank { fill: #1f262e; stroke: #3d4650 }
     .gap { stroke: #3d4650 }
     .tag { fill: #161b22; stroke: #30363d }
+    .state { fill: #616e7c }
+    .refused { stroke: #e5534b }
   }
 `
 
@@ -59,7 +67,8 @@ type picture struct {
 	columns int
 	decodeY int
 	place   kvlayout.Placement // of decode
-	shown   int                // token groups in a rank's cells
+	cells   int                // token groups of the prompt
+	shown   int                // those of them in a rank's cells
 	height  int                // of a rank
 }
 
@@ -76,6 +85,12 @@ func (o Options) planSVG(plan Plan) error {
 	}
 	p.shown = svgAcross * max(2, (2*decode.DCP+svgAcross-1)/svgAcross)
 	p.height = svgHead + p.shown/svgAcross*svgPitch + 8
+	if plan.state != "" {
+		p.height += svgPitch
+	}
+	group := max(p.place.Interleave, 1)
+	p.cells = (plan.Transfer.Tokens + group - 1) / group
+	p.shown = min(p.shown, p.cells)
 	p.decodeY = svgTop + p.height + svgBetween
 	p.draw(prefill, decode)
 	return p.err
@@ -88,19 +103,27 @@ func (p *picture) printf(format string, args ...any) {
 }
 
 func (p *picture) text(class string, x, y int, text string) {
-	p.printf("<text class=\"%s\" x=\"%d\" y=\"%d\">%s</text>\n", class, x, y, html.EscapeString(text))
+	p.printf("<text class=\"%s\" x=\"%d\" y=\"%d\">%s</text>\n", class, x, y, html.EscapeString(drawn(text)))
 }
 
 func (p *picture) draw(prefill, decode kvlayout.Layout) {
 	width := 2*svgMargin + p.columns*svgColumn
 	height := p.decodeY + p.height + svgFoot
+	if p.plan.state != "" {
+		height += 16
+	}
 	t := p.plan.Transfer
 	title := fmt.Sprintf("%s: %s \u2192 %s", p.plan.Name, layoutText(prefill), layoutText(decode))
 	p.printf("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\" aria-labelledby=\"title\">\n",
 		width, height, width, height)
-	p.printf("<title id=\"title\">%s</title>\n<style>%s</style>\n", html.EscapeString(title), svgStyle)
-	p.printf("<rect class=\"page\" x=\"0.5\" y=\"0.5\" width=\"%d\" height=\"%d\" rx=\"10\"/>\n", width-1, height-1)
+	p.printf("<title id=\"title\">%s</title>\n<style>%s</style>\n", html.EscapeString(drawn(title)), svgStyle)
+	class := "page"
+	if !p.plan.Admitted {
+		class += " refused"
+	}
+	p.printf("<rect class=\"%s\" x=\"0.5\" y=\"0.5\" width=\"%d\" height=\"%d\" rx=\"10\"/>\n", class, width-1, height-1)
 	p.text("title", svgMargin, 40, title)
+	p.refusal(width)
 	subtitle := fmt.Sprintf("%s: a new prompt of %s tokens writes %s bytes (%s)", p.plan.Model, grouped(t.Tokens), grouped(t.Bytes), size(t.Bytes))
 	if t.Unknown != "" {
 		subtitle = t.Unknown
@@ -115,6 +138,22 @@ func (p *picture) draw(prefill, decode kvlayout.Layout) {
 	}
 	p.legend(prefill, decode, p.decodeY+p.height+30)
 	p.printf("</svg>\n")
+}
+
+// refusal says that the plan is none that will be, and by which rules.
+func (p *picture) refusal(width int) {
+	var rules []string
+	for _, b := range p.plan.Problems {
+		if refuses(b) && !slices.Contains(rules, b.Rule) {
+			rules = append(rules, b.Rule)
+		}
+	}
+	if len(rules) == 0 {
+		return
+	}
+	p.printf("<rect class=\"no\" x=\"%d\" y=\"24\" width=\"76\" height=\"22\" rx=\"11\"/>\n", width-svgMargin-76)
+	p.text("mid word", width-svgMargin-38, 39, "refused")
+	p.text("soft small", svgMargin, 80, "refused by "+strings.Join(rules, ", ")+": what is drawn would not run")
 }
 
 // x is the middle of a rank's column; the shorter row is centred.
@@ -137,6 +176,10 @@ func (p *picture) rank(role kvlayout.Role, l kvlayout.Layout, rank, ranks, y int
 		}
 		p.printf("<rect fill=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"2\"/>\n", p.colour(g), x, top, svgCell, svgCell)
 	}
+	if p.plan.state != "" {
+		p.printf("<rect class=\"state\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"2\"/>\n",
+			x0, y+p.height-svgPitch-6, svgAcross*svgPitch-svgPitch+svgCell, svgCell)
+	}
 }
 
 // holds says what a rank has of each token.
@@ -145,14 +188,19 @@ func (p *picture) holds(l kvlayout.Layout, rank int) string {
 	if g == nil {
 		return ""
 	}
-	if g.Kind == kvlayout.MLA {
-		return "whole latent"
+	has := "whole latent"
+	if g.Kind != kvlayout.MLA {
+		heads := kvlayout.HeadsOf(*g, l, rank)
+		has = "KV heads " + heads.String()
+		if heads.Count == 1 {
+			has = "KV head " + heads.String()
+		}
 	}
-	heads := kvlayout.HeadsOf(*g, l, rank)
-	if heads.Count == 1 {
-		return "KV head " + heads.String()
+	if p.plan.state == "" {
+		return has
 	}
-	return "KV heads " + heads.String()
+	_, short, _ := strings.Cut(has, " ") // there is no room for more
+	return short + " + state"
 }
 
 // colour is that of a token group: of the decode rank that has it, or without DCP of
@@ -178,15 +226,21 @@ func (p *picture) legend(prefill, decode kvlayout.Layout, y int) {
 		cell = fmt.Sprintf("A cell is %s; its colour is the decode DCP rank that has it. Blocks hold %s on each rank.",
 			run, count(p.place.BlockTokens, "token"))
 	}
+	if p.shown < p.cells {
+		cell += fmt.Sprintf(" The first %d of %s are drawn.", p.shown, grouped(p.cells))
+	}
 	p.text("soft small", svgMargin, y, cell)
 	var more []string
+	if p.plan.state != "" {
+		more = append(more, fmt.Sprintf("The bar is the %s state, which no token adds to: each rank has its heads of it.", p.plan.state))
+	}
 	if prefill.DP > 1 || decode.DP > 1 {
 		more = append(more, "One data parallel rank of each side is shown.")
 	}
 	if !p.plan.alike && p.plan.Caches != "" {
 		more = append(more, "The model has "+p.plan.Caches+".")
 	}
-	if len(more) > 0 {
-		p.text("soft small", svgMargin, y+16, strings.Join(more, " "))
+	for i, line := range more {
+		p.text("soft small", svgMargin, y+16*(i+1), line)
 	}
 }

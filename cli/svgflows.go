@@ -20,13 +20,21 @@ func (p *picture) flows(writers, readers int) {
 		gone[f.Writer]++
 		come[f.Reader]++
 		colour := p.arrowColour(f.Reader)
-		p.printf("<path class=\"flow\" stroke=\"%s\" marker-end=\"url(#tip%d)\" d=\"%s\"/>\n", colour, tips[colour], a.path())
+		class := "flow"
+		if !p.plan.Admitted {
+			class += " stopped"
+		}
+		p.printf("<path class=\"%s\" stroke=\"%s\" marker-end=\"url(#tip%d)\" d=\"%s\"/>\n", class, colour, tips[colour], a.path())
 		at := 60
 		if writers > readers {
 			at = 40 // where the arrows lie further apart
 		}
 		x, y := a.at(at)
-		tags = append(tags, tag{x: x, y: y, text: size(f.Bytes)})
+		t := tag{x: x, y: y, text: size(f.Bytes)}
+		if f.States > 0 {
+			t.under = "state " + size(f.States)
+		}
+		tags = append(tags, t)
 	}
 	for _, t := range tags {
 		t.draw(p)
@@ -49,9 +57,10 @@ func (p *picture) tips() map[string]int {
 	return tips
 }
 
-// arrowColour is the colour of the reader's tokens; without DCP all are alike.
+// arrowColour is the colour of the reader's tokens; without DCP all are alike, and with
+// a state most of the bytes are of no token.
 func (p *picture) arrowColour(reader int) string {
-	if p.place.DCP == 1 {
+	if p.place.DCP == 1 || p.plan.state != "" {
 		return "#7b8794"
 	}
 	return p.colour(reader % p.place.DCP)
@@ -85,12 +94,18 @@ func (a arrow) at(percent int) (x, y int) {
 
 // tag is a text with ground under it.
 type tag struct {
-	x, y int
-	text string
+	x, y  int
+	text  string
+	under string // in a second line
 }
 
 func (t tag) draw(p *picture) {
 	width := 7*len(t.text) + 10
 	p.printf("<rect class=\"tag\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"18\" rx=\"9\"/>\n", t.x-width/2, t.y-9, width)
 	p.text("num", t.x, t.y+4, t.text)
+	if t.under != "" {
+		width = 6*len(t.under) + 10
+		p.printf("<rect class=\"tag\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"16\" rx=\"8\"/>\n", t.x-width/2, t.y+12, width)
+		p.text("soft num", t.x, t.y+24, t.under)
+	}
 }

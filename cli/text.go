@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"strings"
 
+	"github.com/pdpool/pdpool/engine"
 	"github.com/pdpool/pdpool/kvlayout"
 )
 
@@ -14,21 +17,38 @@ func (o Options) writeText(r Report) error {
 		p.printf("%s  %s\n          %s\n", p.paint(red, "unread"), e.Place, e.Text)
 	}
 	for _, v := range r.Pools {
-		p.verdict(v)
+		if !r.quiet || v.fails(r.strict) {
+			p.verdict(v)
+		}
 	}
-	p.summary(r)
+	if !r.quiet {
+		p.summary(r)
+	}
 	return p.err
 }
 
 func (p *page) verdict(v Verdict) {
 	word, colour := "admitted", green
-	if !v.Admitted {
+	switch {
+	case v.Unread:
+		word, colour = "unread", red
+	case !v.Admitted:
 		word, colour = "refused", red
 	}
 	p.printf("%s  %s  %s  %s\n", p.paint(colour, word), p.paint(bold, v.Name), v.Layout, p.paint(dim, v.Place.String()))
+	if v.Transfer != nil {
+		p.printf("  %s\n", v.Transfer)
+		if figures := v.Transfer.figures(); figures != "" {
+			p.printf("  %s\n", figures)
+		}
+	}
 	p.problems(v.Problems)
 	for _, n := range v.Notes {
-		p.printf("  %s    %s\n          %s\n", p.paint(yellow, "note"), n.Place, n.Text)
+		word, colour := "note  ", yellow
+		if n.Kind == engine.Unread {
+			word, colour = "unread", red
+		}
+		p.printf("  %s  %s\n          %s\n", p.paint(colour, word), n.Place, strings.Join(strings.Fields(n.Text), " "))
 	}
 	if v.GPUs != nil {
 		p.devices(*v.GPUs)
@@ -48,14 +68,17 @@ func (p *page) problems(problems []Problem) {
 		p.printf("  %s  %s  %s: %s\n", p.paint(colour, word), p.paint(bold, b.Rule), b.Place, field)
 		p.printf("          %s\n", b.Message)
 		p.printf("     %s  %s\n", p.paint(dim, "why"), b.Reason)
-		p.printf("     %s  %s\n", p.paint(dim, "fix"), b.Fix)
+		p.printf("     %s  %s\n", p.paint(dim, "fix"), cmp.Or(b.FixByFlags, b.Fix))
 	}
 }
 
 func (p *page) summary(r Report) {
-	refused, warnings := 0, 0
+	refused, unread, warnings, notes, lack := 0, 0, 0, 0, 0
 	for _, v := range r.Pools {
-		if !v.Admitted {
+		switch {
+		case v.Unread:
+			unread++
+		case !v.Admitted:
 			refused++
 		}
 		for _, b := range v.Problems {
@@ -63,23 +86,55 @@ func (p *page) summary(r Report) {
 				warnings++
 			}
 		}
+		notes += len(v.Notes)
+		if v.lacksGPUs() {
+			lack++
+		}
 	}
-	line := fmt.Sprintf("%s checked: %d admitted, %d refused, %s", count(len(r.Pools), "pool"), len(r.Pools)-refused, refused, count(warnings, "warning"))
+	line := fmt.Sprintf("%s checked: %d admitted, %d refused", count(len(r.Pools), "pool"), len(r.Pools)-refused-unread, refused)
+	if unread > 0 {
+		line += fmt.Sprintf(", %d unread", unread)
+	}
+	line += ", " + count(warnings, "warning")
+	if notes > 0 {
+		line += ", " + count(notes, "note")
+	}
 	if len(r.Errors) > 0 {
 		line += ", " + count(len(r.Errors), "document") + " unread"
 	}
 	if r.Others > 0 {
-		line += "; " + count(r.Others, "object") + " of other kinds left out"
+		line += "; " + count(r.Others, "other object or document", "other objects and documents") + " left out"
 	}
 	p.printf("%s\n", p.paint(dim, line))
+	if r.strict && r.Admitted && warnings+notes+lack > 0 {
+		p.printf("%s\n", p.paint(yellow, "--strict: not passed, for its "+strictReasons(warnings, notes, lack)))
+	}
 }
 
-func (o Options) writeJSON(r Report) error { return o.json(r) }
+// strictReasons names what fails under --strict alone.
+func strictReasons(warnings, notes, lack int) string {
+	var parts []string
+	if warnings > 0 {
+		parts = append(parts, count(warnings, "warning"))
+	}
+	if notes > 0 {
+		parts = append(parts, count(notes, "note"))
+	}
+	if lack > 0 {
+		parts = append(parts, count(lack, "pool")+" without its GPUs")
+	}
+	return strings.Join(parts, ", ")
+}
 
-// json writes a value as indented JSON.
+// json writes a value as indented JSON, whose texts are escaped where a terminal would
+// obey them too.
 func (o Options) json(v any) error {
-	e := json.NewEncoder(o.Out)
+	var b strings.Builder
+	e := json.NewEncoder(&b)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	return o.write(jsonLegible(b.String()))
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/pdpool/pdpool/kvlayout"
 )
@@ -25,6 +26,8 @@ type Flow struct {
 	// MLA in all layers, as elsewhere they depend on how an engine orders heads; else 0.
 	Copies int64 `json:"copies,omitempty"`
 	Pieces int64 `json:"pieces,omitempty"`
+	// States are the bytes of recurrent states among Bytes.
+	States int64 `json:"stateBytes,omitempty"`
 }
 
 // maxPlanned bounds the blocks whose copies are counted, over all flows.
@@ -33,23 +36,24 @@ const maxPlanned = 1 << 17
 func (s setup) transfer(tokens int) TransferPlan {
 	t := TransferPlan{Tokens: tokens, Writers: []Flow{}}
 	if !s.known {
-		t.Unknown = "the KV geometry of " + s.resolved.Model + " is not known"
+		t.Unknown = "the KV geometry of " + s.loads + " is not known"
 		return t
 	}
-	t.BlockTokens = s.blockTokens()
-	x := kvlayout.Transfer{
-		KVType: s.decode.side.KVType, Prefill: rankLayout(s.prefill), Decode: rankLayout(s.decode),
-		BlockTokens: t.BlockTokens, Tokens: tokens, OwnDrafts: s.decode.cache.OwnDrafts, DraftTokens: s.decode.cache.DraftTokens,
-	}
+	x := s.prompt(tokens)
+	t.BlockTokens = x.BlockTokens
 	flows := s.model.Written(x)
 	if len(flows) == 0 {
 		t.Unknown = "between these layouts nothing can be written"
 		return t
 	}
 	g, alike := s.model.Geometry()
+	ofTokens := s.withoutStates(x)
 	for _, f := range flows {
 		t.Bytes += f.Bytes
 		flow := Flow{Flow: f}
+		if s.model.HasState() {
+			flow.States = f.Bytes - ofTokens[[2]int{f.Writer, f.Reader}]
+		}
 		if alike && g.Kind == kvlayout.MLA && tokens/max(t.BlockTokens, 1)*len(flows) <= maxPlanned {
 			flow.Copies, flow.Pieces = copies(g, x, f)
 		}
@@ -58,17 +62,39 @@ func (s setup) transfer(tokens int) TransferPlan {
 	return t
 }
 
+// prompt is a new prompt on its way.
+func (s setup) prompt(tokens int) kvlayout.Transfer {
+	return kvlayout.Transfer{
+		KVType: s.decode.kvType, Prefill: rankLayout(s.prefill), Decode: rankLayout(s.decode),
+		BlockTokens: s.blockTokens(), Tokens: tokens, OwnDrafts: s.decode.cache.OwnDrafts, DraftTokens: s.decode.cache.DraftTokens,
+	}
+}
+
+// withoutStates are the bytes of tokens, by writer and reader, of a model with states.
+func (s setup) withoutStates(x kvlayout.Transfer) map[[2]int]int64 {
+	if !s.model.HasState() {
+		return nil
+	}
+	m := s.model
+	m.Groups = slices.DeleteFunc(slices.Clone(m.Groups), func(g kvlayout.LayerGroup) bool { return g.Kind == kvlayout.Recurrent })
+	out := map[[2]int]int64{}
+	for _, f := range m.Written(x) {
+		out[[2]int{f.Writer, f.Reader}] = f.Bytes
+	}
+	return out
+}
+
 // blockTokens is the block after an engine has raised it to hold a state.
 func (s setup) blockTokens() int {
 	if p, err := s.model.Pool(s.decode.cache); err == nil {
 		return p.BlockTokens
 	}
-	return s.decode.side.BlockSize
+	return s.decode.blockSize
 }
 
 // rankLayout is the layout of one group of TP ranks.
 func rankLayout(c caching) kvlayout.Layout {
-	l := c.side.Layout
+	l := c.layout
 	if c.cache.Engine == kvlayout.SGLang {
 		l.TP = max(l.TP/max(l.DP, 1), 1)
 	}

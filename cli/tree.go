@@ -71,7 +71,7 @@ func (t *tree) addEnv(env []engine.EnvVar) {
 // text is a string that stays one for readers of YAML 1.1 too.
 func text(s string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
-	if isOldWord(s) || isNumber(s) {
+	if isOldWord(s) || isNumber(s) || legible(s) != s {
 		n.Style = yaml.DoubleQuotedStyle
 	}
 	return n
@@ -86,6 +86,8 @@ func isOldWord(s string) bool {
 	return false
 }
 
+// yaml is the text of the tree. What of it a terminal would obey lies between double
+// quotes, where escapes mean the same.
 func (t *tree) yaml() (string, error) {
 	var b strings.Builder
 	e := yaml.NewEncoder(&b)
@@ -93,7 +95,7 @@ func (t *tree) yaml() (string, error) {
 	if err := e.Encode(t.node); err != nil {
 		return "", err
 	}
-	return b.String(), e.Close()
+	return jsonLegible(b.String()), e.Close()
 }
 
 // quantity is bytes as Kubernetes writes them; "" for none.

@@ -17,6 +17,8 @@ type Problem struct {
 	Place manifest.Place `json:"place"`
 	// Flag says the field on a command line; empty for pools.
 	Flag string `json:"flag,omitempty"`
+	// FixByFlags is Fix said in flags; empty for pools, and where no flag says it.
+	FixByFlags string `json:"fixByFlags,omitempty"`
 }
 
 // Verdict is what is said of one pool, or of a pair of command lines.
@@ -25,19 +27,29 @@ type Verdict struct {
 	// Place is where the pool begins.
 	Place    manifest.Place `json:"place"`
 	Admitted bool           `json:"admitted"`
-	// Layout tells both layouts, such as "TP4 -> TP4 DCP4 I64".
+	// Unread says that something which the rules depend on could not be read: then there
+	// is no verdict, neither this nor that, and problems are those that stand all the same.
+	Unread bool `json:"unread,omitempty"`
+	// Layout tells both layouts, such as "TP4 -> TP4 DCP4 I64"; a degree that could not
+	// be read is "?".
 	Layout   string    `json:"layout,omitempty"`
 	Problems []Problem `json:"problems"` // refusals first
 	// Notes are what of a command line could not be read, or is not what it seems.
 	Notes []Note `json:"notes,omitempty"`
+	// Transfer says how bytes get to decode and what they cost; nil where that is not
+	// known.
+	Transfer *Cost `json:"transfer,omitempty"`
 	// GPUs says whether the cluster has them; nil where nobody asked.
 	GPUs *Devices `json:"gpus,omitempty"`
 }
 
-// Note is a remark on a place.
+// Note is a remark on a place of a command line.
 type Note struct {
-	Place manifest.Place `json:"place"`
-	Text  string         `json:"text"`
+	Place manifest.Place  `json:"place"`
+	Kind  engine.NoteKind `json:"kind"`
+	// Field is what of the spec is meant, without the role in front; "" for none.
+	Field string `json:"field,omitempty"`
+	Text  string `json:"text"`
 }
 
 // Report is the answer of check.
@@ -47,6 +59,9 @@ type Report struct {
 	Pools    []Verdict         `json:"pools"`
 	Errors   []*manifest.Error `json:"errors,omitempty"`
 	Others   int               `json:"otherObjects"` // objects of other kinds
+
+	strict bool // warnings, notes and GPUs that lack fail too
+	quiet  bool // text has only what fails
 }
 
 // schemaRule is broken by fields that there are not. An API server finds them, so it
@@ -59,15 +74,27 @@ func schemaRule() kvlayout.RuleInfo {
 	}
 }
 
+// stopsRule is broken by command lines with which an engine ends at its start, or takes
+// part in no transfer. A pool's are rendered by the operator.
+func stopsRule() kvlayout.RuleInfo {
+	return kvlayout.RuleInfo{
+		ID: "command-stops", Scope: kvlayout.SideScope, Severity: kvlayout.Refuse,
+		Description: "the engine takes its arguments, and takes part in a transfer with them",
+		Reason:      "the engine stops at its start with it, or nothing is ever transferred",
+	}
+}
+
 // catalog is all rules that a verdict may name.
 func catalog() []kvlayout.RuleInfo {
-	return slices.Concat(pdpool.Rules(), []kvlayout.RuleInfo{schemaRule()}, engine.PairRules())
+	return slices.Concat(pdpool.Rules(), []kvlayout.RuleInfo{schemaRule(), stopsRule()}, engine.PairRules())
 }
 
 // judge is the verdict on a pool of a file.
 func judge(p manifest.Pool) Verdict {
 	v := Verdict{Name: p.Identity(), Place: p.Place, Layout: pairLayout(layoutOf(p.Spec.Prefill.Layout), layoutOf(p.Spec.Decode.Layout))}
+	lost := false
 	for _, f := range p.Faults {
+		lost = lost || f.Lost || !f.Warns && f.Field == "spec"
 		problem := kvlayout.Problem{
 			Rule: schemaRule().ID, Severity: kvlayout.Refuse, Field: f.Field, Message: f.Text,
 			Reason: schemaRule().Reason, Fix: f.Fix,
@@ -77,11 +104,20 @@ func judge(p manifest.Pool) Verdict {
 		}
 		v.Problems = append(v.Problems, Problem{Problem: problem, Place: f.Place})
 	}
-	for _, found := range pdpool.Check(p.PDPool) {
-		v.Problems = append(v.Problems, Problem{Problem: found, Place: p.FieldPlace(found.Field)})
+	if !lost {
+		v.add(p, pdpool.Check(p.PDPool))
 	}
 	v.conclude()
 	return v
+}
+
+// add adds what the rules find, but where the schema says as much of the same field.
+func (v *Verdict) add(p manifest.Pool, found []kvlayout.Problem) {
+	for _, f := range found {
+		if !slices.ContainsFunc(p.Faults, func(t manifest.Fault) bool { return !t.Warns && !t.Meant && t.Field == f.Field }) {
+			v.Problems = append(v.Problems, Problem{Problem: f, Place: p.FieldPlace(f.Field)})
+		}
+	}
 }
 
 // layoutOf is a layout as the spec has it.
@@ -92,7 +128,8 @@ func layoutOf(l v1alpha1.LayoutSpec) kvlayout.Layout {
 // conclude sorts the problems and says what follows from them.
 func (v *Verdict) conclude() {
 	slices.SortStableFunc(v.Problems, func(a, b Problem) int { return cmp.Compare(weight(a), weight(b)) })
-	v.Admitted = !slices.ContainsFunc(v.Problems, refuses)
+	v.Unread = slices.ContainsFunc(v.Notes, func(n Note) bool { return n.Kind == engine.Unread })
+	v.Admitted = !v.Unread && !slices.ContainsFunc(v.Problems, refuses)
 	if v.Problems == nil {
 		v.Problems = []Problem{}
 	}
@@ -107,20 +144,39 @@ func weight(p Problem) int {
 	return 1
 }
 
-// end is the error that a command with this report ends with.
-func (r Report) end(strict bool) error {
+// fails says that the verdict alone lets a command fail.
+func (v Verdict) fails(strict bool) bool {
+	return !v.Admitted || strict && (len(v.Problems)+len(v.Notes) > 0 || v.lacksGPUs())
+}
+
+func (v Verdict) lacksGPUs() bool { return v.GPUs != nil && !v.GPUs.Available }
+
+// end is the error that a command with this verdict ends with.
+func (v Verdict) end() error {
 	switch {
-	case len(r.Errors) > 0:
+	case v.Unread:
 		return errUnread
-	case !r.Admitted:
+	case !v.Admitted:
 		return ErrRefused
 	}
+	return nil
+}
+
+// end is the error that a command with this report ends with.
+func (r Report) end() error {
+	if len(r.Errors) > 0 {
+		return errUnread
+	}
+	var err error
 	for _, v := range r.Pools {
-		if strict && (len(v.Problems)+len(v.Notes) > 0 || v.GPUs != nil && !v.GPUs.Available) {
-			return ErrRefused
+		switch {
+		case v.Unread:
+			return errUnread
+		case v.fails(r.strict):
+			err = ErrRefused
 		}
 	}
-	return nil
+	return err
 }
 
 // beyondSchema is the verdict on a pool whose numbers are beyond all limits, so that

@@ -22,6 +22,13 @@ const (
 	MaxDocument = 1 << 20 // bytes
 	MaxValues   = 100_000 // values, each alias counted with all that it stands for
 	MaxDepth    = 100     // lists and maps in each other
+	MaxFaults   = 100     // that are told of an object
+)
+
+// Bounds of a file. What comes behind them is not read, and an error says so.
+const (
+	MaxDocuments = 10_000
+	MaxErrors    = 100
 )
 
 // Place is where something stands: lines and columns count from 1, 0 is unknown.
@@ -60,22 +67,47 @@ type Content struct {
 	Errors []*Error
 	// Others counts objects of other kinds.
 	Others int
+
+	foreigners int
+	// full says that no more is read, for the errors that there are.
+	full bool
 }
 
 // Read reads all documents of a file. The name is for places only.
 func Read(file string, text []byte) Content {
 	var out Content
-	for _, c := range split(text) {
-		out.chunk(file, c)
+	documents := 0
+	for c := range split(text) {
+		if documents++; documents > MaxDocuments {
+			out.fail(Place{File: file, Line: c.line}, "the file has more than %d documents, of which those from here on are not read", MaxDocuments)
+			break
+		}
+		if out.chunk(file, c); out.full {
+			break
+		}
 	}
 	return out
 }
 
+// fail keeps an error. The last that there may be says that it is.
 func (c *Content) fail(p Place, format string, args ...any) {
+	if c.full {
+		return
+	}
+	if len(c.Errors)-c.foreigners >= MaxErrors {
+		c.full = true
+		format, args = "more than %d documents can't be read, and from here on none is", []any{MaxErrors}
+	}
 	c.Errors = append(c.Errors, &Error{Place: p, Text: fmt.Sprintf(format, args...)})
 }
 
+// foreign keeps that a document is none of Kubernetes. Of many alike, it counts.
 func (c *Content) foreign(p Place, text string) {
+	if c.foreigners >= MaxErrors {
+		c.Others++
+		return
+	}
+	c.foreigners++
 	c.Errors = append(c.Errors, &Error{Place: p, Text: text, Foreign: true})
 }
 
@@ -118,7 +150,7 @@ func (c *Content) chunk(file string, part chunk) {
 	if len(root.Content) == 0 || isNull(root.Content[0]) {
 		return // nothing but comments
 	}
-	c.object(document{file: file, base: part.line - 1, node: root.Content[0]})
+	c.object(document{file: file, base: part.line - 1, node: root.Content[0], keys: keyIndex{}})
 }
 
 // document is one object: the node of it, and the lines before its text.
@@ -126,6 +158,7 @@ type document struct {
 	file string
 	base int
 	node *yaml.Node
+	keys keyIndex
 }
 
 func (d document) place(n *yaml.Node) Place {
@@ -133,6 +166,9 @@ func (d document) place(n *yaml.Node) Place {
 }
 
 func (c *Content) object(d document) {
+	if c.full {
+		return
+	}
 	at := d.place(d.node)
 	group, kind := scalarOf(d.node, "apiVersion"), scalarOf(d.node, "kind")
 	ours := strings.HasPrefix(group, v1alpha1.GroupVersion.Group+"/")
@@ -157,7 +193,7 @@ func (c *Content) object(d document) {
 	}
 	if list {
 		for _, item := range items(d.node) {
-			c.object(document{file: d.file, base: d.base, node: item})
+			c.object(document{file: d.file, base: d.base, node: item, keys: d.keys})
 		}
 		return
 	}
@@ -208,6 +244,34 @@ func child(n *yaml.Node, name string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
+// keyIndex finds keys of large maps, of which there may be as many faults as keys. It
+// is filled as it is used, so a document is for one goroutine.
+type keyIndex map[*yaml.Node]map[string]int
+
+// fewKeys are as fast to look through.
+const fewKeys = 16
+
+func (x keyIndex) child(n *yaml.Node, name string) (key, value *yaml.Node) {
+	if n == nil || n.Kind != yaml.MappingNode || len(n.Content) <= 2*fewKeys {
+		return child(n, name)
+	}
+	keys := x[n]
+	if keys == nil {
+		keys = make(map[string]int, len(n.Content)/2)
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if k := aliased(n.Content[i]); k.Kind == yaml.ScalarNode {
+				keys[k.Value] = i
+			}
+		}
+		x[n] = keys
+	}
+	i, ok := keys[name]
+	if !ok {
+		return nil, nil
+	}
+	return n.Content[i], aliased(n.Content[i+1])
+}
+
 func scalarOf(n *yaml.Node, name string) string {
 	_, value := child(n, name)
 	if value == nil || value.Kind != yaml.ScalarNode {
@@ -230,6 +294,8 @@ func measure(n *yaml.Node) error {
 			return fmt.Errorf("lists and maps lie in each other more than %d deep", MaxDepth)
 		case n.Kind == yaml.AliasNode:
 			return walk(n.Alias, depth+1)
+		case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!binary" && !isBinary(n):
+			return fmt.Errorf("the !!binary value in line %d is no base64", n.Line)
 		}
 		for _, inner := range n.Content {
 			if err := walk(inner, depth+1); err != nil {

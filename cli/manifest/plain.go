@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -75,6 +76,11 @@ func scalar(n *yaml.Node) any {
 		if n.Decode(&i) == nil {
 			return json.Number(strconv.FormatInt(i, 10))
 		}
+	case "!!binary":
+		var s string
+		if n.Decode(&s) == nil {
+			return s
+		}
 	case "!!float":
 		var f float64
 		if n.Decode(&f) == nil && !math.IsNaN(f) && !math.IsInf(f, 0) {
@@ -90,6 +96,12 @@ func scalar(n *yaml.Node) any {
 	return n.Value
 }
 
+// isBinary says that a value is base64, which stands for what it encodes.
+func isBinary(n *yaml.Node) bool {
+	var s string
+	return n.Decode(&s) == nil
+}
+
 // oldBool is a boolean of YAML 1.1 that 1.2 has no more.
 func oldBool(value string) (is, ok bool) {
 	switch value {
@@ -101,28 +113,43 @@ func oldBool(value string) (is, ok bool) {
 	return false, false
 }
 
-// duplicates are keys that a map has twice. kubectl takes the last of them and says
+// trail is where a node stands, from the inside out. It becomes a text only where
+// something is said of the node, as keys may be long and nodes many.
+type trail struct {
+	around *trail
+	step   string // with its dot or brackets
+}
+
+func (t *trail) String() string {
+	var parts []string
+	for ; t != nil; t = t.around {
+		parts = append(parts, t.step)
+	}
+	slices.Reverse(parts)
+	return strings.TrimPrefix(strings.Join(parts, ""), ".")
+}
+
+// duplicates adds keys that a map has twice. kubectl takes the last of them and says
 // nothing.
-func (d document) duplicates(n *yaml.Node, path string) []Fault {
-	var out []Fault
+func (d document) duplicates(n *yaml.Node, path *trail, out []Fault) []Fault {
 	switch n.Kind {
 	case yaml.MappingNode:
 		first := make(map[string]*yaml.Node, len(n.Content)/2)
-		for i := 0; i+1 < len(n.Content); i += 2 {
+		for i := 0; i+1 < len(n.Content) && len(out) <= MaxFaults; i += 2 {
 			key := n.Content[i]
-			at := join(path, key.Value)
+			at := &trail{path, "." + key.Value}
 			if before, ok := first[key.Value]; ok && key.Kind == yaml.ScalarNode && !isMerge(key) {
 				out = append(out, Fault{
-					Field: below(at), Place: d.place(key), Warns: true, Fix: "remove one of them",
+					Field: below(at.String()), Place: d.place(key), Warns: true, Fix: "remove one of them",
 					Text: "it is given twice, and what line " + strconv.Itoa(d.base+before.Line) + " says does not count",
 				})
 			}
 			first[key.Value] = key
-			out = append(out, d.duplicates(n.Content[i+1], at)...)
+			out = d.duplicates(n.Content[i+1], at, out)
 		}
 	case yaml.SequenceNode:
 		for i, item := range n.Content {
-			out = append(out, d.duplicates(item, path+"["+strconv.Itoa(i)+"]")...)
+			out = d.duplicates(item, &trail{path, "[" + strconv.Itoa(i) + "]"}, out)
 		}
 	default:
 	}

@@ -43,15 +43,15 @@ type Fault struct {
 
 // Identity is namespace/name, or the name alone.
 func (p Pool) Identity() string {
-	name := p.Name
+	name := clip(p.Name, mostOfField)
 	if name == "" && p.GenerateName != "" {
-		name = p.GenerateName + "*"
+		name = clip(p.GenerateName, mostOfField) + "*"
 	}
 	if name == "" {
 		name = "(no name)"
 	}
 	if p.Namespace != "" {
-		return p.Namespace + "/" + name
+		return clip(p.Namespace, mostOfField) + "/" + name
 	}
 	return name
 }
@@ -83,7 +83,7 @@ func (d document) find(path []string) Place {
 			n = aliased(n)
 			continue
 		}
-		key, value := child(n, step)
+		key, value := d.keys.child(n, step)
 		if key == nil {
 			break
 		}
@@ -131,8 +131,31 @@ func (c *Content) pool(d document) {
 		limits = d.related(p.PDPool)
 	}
 	p.Faults = append(p.Faults, limits...)
-	p.Faults = append(p.Faults, d.duplicates(d.node, "")...)
+	p.Faults = append(p.Faults, d.duplicates(d.node, nil, nil)...)
+	p.bound()
 	c.Pools = append(c.Pools, p)
+}
+
+// Most characters that are cited of what a file says.
+const (
+	mostOfField = 253
+	mostOfText  = 500
+)
+
+// bound keeps the first faults, in short, and says that there are more.
+func (p *Pool) bound() {
+	for i, f := range p.Faults {
+		p.Faults[i].Field, p.Faults[i].Text = clip(f.Field, mostOfField), clip(f.Text, mostOfText)
+	}
+	if len(p.Faults) <= MaxFaults {
+		return
+	}
+	more := Fault{Place: p.Place, Warns: true, Text: "there are more faults than the " + strconv.Itoa(MaxFaults) + " that are told", Fix: "mend those, and check again"}
+	for _, f := range p.Faults[MaxFaults:] {
+		more.Warns = more.Warns && f.Warns
+		more.Lost = more.Lost || f.Lost
+	}
+	p.Faults = append(p.Faults[:MaxFaults:MaxFaults], more)
 }
 
 // decode reads the object anew, and returns the fields that there are not.

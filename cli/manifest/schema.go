@@ -66,11 +66,14 @@ type holder struct {
 }
 
 func (h *holder) fault(path, text, fix string) {
+	if len(h.faults) > MaxFaults {
+		return
+	}
 	h.faults = append(h.faults, Fault{Field: path, Place: h.d.find(steps("spec." + path)), Text: text, Fix: fix})
 }
 
 func (h *holder) hold(s *schema, value any, path string) {
-	if s == nil {
+	if s == nil || len(h.faults) > MaxFaults {
 		return
 	}
 	switch v := value.(type) {
@@ -87,7 +90,7 @@ func (h *holder) hold(s *schema, value any, path string) {
 		h.list(s, v, path)
 	case string:
 		if text, fix := s.refuses(v); text != "" {
-			h.fault(path, fmt.Sprintf("%q %s", clip(v), text), fix)
+			h.fault(path, fmt.Sprintf("%q %s", clip(v, mostOfValue), text), fix)
 		}
 	case json.Number:
 		if text, fix := s.bounds(v.String()); text != "" {
@@ -147,11 +150,19 @@ func matches(pattern, value string) bool {
 	return err != nil || r.MatchString(value)
 }
 
+// mostOfValue are the characters of a value that are cited.
+const mostOfValue = 60
+
 // clip shortens what is cited.
-func clip(s string) string {
-	const most = 60
-	if r := []rune(s); len(r) > most {
-		return string(r[:most]) + "..."
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	n := 0
+	for i := range s {
+		if n++; n > most {
+			return s[:i] + "..."
+		}
 	}
 	return s
 }

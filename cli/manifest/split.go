@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"iter"
 	"strings"
 )
 
@@ -14,17 +15,23 @@ type chunk struct {
 // split cuts a stream at its document marks, which YAML allows nowhere else at the
 // begin of a line. Each document is then read alone, so that an error in one of
 // them costs no other.
-func split(text []byte) []chunk {
-	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	var out []chunk
+func split(text []byte) iter.Seq[chunk] {
+	return func(yield func(chunk) bool) {
+		text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+		cutAll(text, yield)
+	}
+}
+
+func cutAll(text []byte, yield func(chunk) bool) {
 	begin, first, line := 0, 1, 1
+	more := true
 	cut := func(end, next, nextLine int) {
 		if part := string(text[begin:end]); holds(part) {
-			out = append(out, chunk{text: part, line: first})
+			more = yield(chunk{text: part, line: first})
 		}
 		begin, first = next, nextLine
 	}
-	for at := 0; at < len(text); line++ {
+	for at := 0; more && at < len(text); line++ {
 		end := len(text)
 		if i := bytes.IndexByte(text[at:], '\n'); i >= 0 {
 			end = at + i + 1
@@ -37,8 +44,9 @@ func split(text []byte) []chunk {
 		}
 		at = end
 	}
-	cut(len(text), len(text), line)
-	return out
+	if more {
+		cut(len(text), len(text), line)
+	}
 }
 
 func marks(line []byte, mark string) bool {

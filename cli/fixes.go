@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/pdpool/pdpool/engine"
+	"github.com/pdpool/pdpool/kvlayout"
+)
+
+// flag is what says a field of the spec in place of a manifest: a flag of the engine,
+// or one of this command; "" where nothing does.
+func (c commandPair) flag(field string) string {
+	for _, r := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
+		field = strings.TrimPrefix(field, string(r)+".")
+	}
+	switch field {
+	case "transfer.mover":
+		return "--mover"
+	case "engine.version":
+		return "--engine-version"
+	case "model.geometry":
+		return "--config"
+	}
+	// What a role replaces has one flag with the field of both.
+	for _, f := range []string{field, "engine." + field, "model." + field} {
+		if flag := engine.FieldFlag(c.pair.Engine, f); flag != "" {
+			return flag
+		}
+	}
+	return ""
+}
+
+// Parts of the sentences that say what to change of a pool.
+var (
+	fieldWord  = `((?:prefill|decode|engine|model|transfer|gpu)\.[A-Za-z.]*[A-Za-z])`
+	assigned   = regexp.MustCompile(`(set |, or |or |and |^)` + fieldWord + ` to ([A-Za-z0-9_]+)`)
+	fieldAlone = regexp.MustCompile(`\b` + fieldWord)
+	ofBoth     = regexp.MustCompile(`set prefill\.([A-Za-z]+) and decode\.[A-Za-z]+ to ([A-Za-z0-9_]+)`)
+	// replicas are no field of a command line: they are commands.
+	replicasTo    = regexp.MustCompile(`(?:raise|set) (prefill|decode)\.replicas to (\d+)`)
+	replicasTimes = regexp.MustCompile(`multiply (prefill|decode)\.replicas by (\d+)`)
+	ofTheRole     = regexp.MustCompile(` ?\(or [a-z]+\.maxLength where that is set\)`)
+	fewWords      = strings.NewReplacer(
+		"an engine.image of ", "", "one engine.image ", "one image ", "engine.image", "image",
+		"set model.geometry from the model's config.json (kind, layers, attentionHeads, kvHeads, headValues)", "give the model's config.json with --config",
+		", or gpu.devicesPerNode to what the nodes have", "",
+		"use prefill.replicas for more", "start more prefill instances", "use decode.replicas for more", "start more decode instances",
+		"engine.version to the release in the image", "--engine-version with the release in the image",
+	)
+)
+
+// inFlags is a fix said in flags, as command lines have no fields; "" where it names none.
+func (c commandPair) inFlags(fix string) string {
+	out := ofTheRole.ReplaceAllString(fewWords.Replace(fix), "")
+	out = replicasTo.ReplaceAllString(out, "start $2 $1 instances")
+	out = replicasTimes.ReplaceAllString(out, "start $2 times as many $1 instances")
+	out = ofBoth.ReplaceAllStringFunc(out, func(part string) string {
+		m := ofBoth.FindStringSubmatch(part)
+		return "give both sides " + strings.TrimPrefix(c.assign("decode."+m[1], m[2]), "decode ")
+	})
+	out = assigned.ReplaceAllStringFunc(out, func(part string) string {
+		m := assigned.FindStringSubmatch(part)
+		switch flag := c.assign(m[2], m[3]); {
+		case flag == "":
+			return part
+		case strings.Contains(flag, " in --"):
+			return m[1] + flag
+		default:
+			return strings.Replace(m[1], "set ", "give ", 1) + flag
+		}
+	})
+	out = fieldAlone.ReplaceAllStringFunc(out, func(field string) string {
+		flag := c.flag(field)
+		role, _, _ := strings.Cut(field, ".")
+		switch {
+		case flag == "":
+			return field
+		case role == string(kvlayout.Prefill), role == string(kvlayout.Decode):
+			return flag + " of " + role
+		}
+		return flag
+	})
+	out = strings.ReplaceAll(out, "set --", "give --")
+	if out == fix {
+		return ""
+	}
+	return out
+}
+
+// assign is the flag, and whose, that gives a field its value.
+func (c commandPair) assign(field, value string) string {
+	role, rest, _ := strings.Cut(field, ".")
+	switch rest {
+	case "mode", "backend":
+		key, said := "backend", strings.ToLower(value)
+		if rest == "mode" {
+			key, said = "read_mode", map[string]string{"Write": "false", "Read": "true"}[value]
+		}
+		if c.pair.Engine != kvlayout.VLLM || role != "transfer" {
+			return ""
+		}
+		return key + " to " + said + " in --kv-transfer-config"
+	case "kvCacheType":
+		value = spelled(value)
+	}
+	flag := c.flag(field)
+	switch {
+	case flag == "":
+		return ""
+	case role == string(kvlayout.Prefill), role == string(kvlayout.Decode):
+		return role + " " + flag + " " + value
+	}
+	return flag + " " + value
+}
+
+// spelled is a KV cache type as engines take it.
+func spelled(t string) string {
+	if said, ok := map[kvlayout.KVType]string{kvlayout.BF16: "bfloat16", kvlayout.FP16: "float16", kvlayout.FP8E5M2: "fp8_e5m2"}[kvlayout.KVType(t)]; ok {
+		return said
+	}
+	return strings.ToLower(t)
+}
