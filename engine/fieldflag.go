@@ -11,7 +11,7 @@ import (
 // front: with its dashes, as the engine's help spells it. "" where no flag does.
 func FieldFlag(kind kvlayout.Engine, field string) string {
 	for _, k := range dialectOf(kind).flags {
-		if f := k.owner.field; f != "" && (field == f || strings.HasPrefix(field, f+".")) {
+		if f := k.owner.field; f != "" && (field == f || strings.HasPrefix(field, f+".")) || k.degree == field && field != "" {
 			return "--" + k.name
 		}
 	}

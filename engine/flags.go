@@ -27,6 +27,7 @@ type known struct {
 	takes   arity
 	whole   bool // its value is a whole number
 	owner   owner
+	degree  string // the field of a layout that problems of command lines name and no pool has
 }
 
 func (k known) bare() bool { return k.takes == toggle || k.takes == mark }
@@ -67,6 +68,7 @@ func never(reason string) owner { return owner{why: reason} }
 
 var (
 	ports      = never("the operator chooses the ports of a pod")
+	oneStage   = never("an instance has no pipeline stages: split the model by layout.tp")
 	oneHost    = never("a tensor parallel group lies in one pod; more pods come from layout.dp and layout.dpLocal")
 	balancer   = never("the router chooses data parallel ranks; their groups come from layout.dp and layout.dpLocal")
 	kvTransfer = spec("transfer")
@@ -83,7 +85,7 @@ var knownFlags = []known{
 	{name: "max-model-len", owner: spec("model.maxLength")},
 
 	{name: "tensor-parallel-size", short: "tp", whole: true, owner: role("layout.tp")},
-	{name: "pipeline-parallel-size", short: "pp", whole: true, owner: role("layout.pp")},
+	{name: "pipeline-parallel-size", short: "pp", whole: true, owner: oneStage, degree: "layout.pp"},
 	{name: "prefill-context-parallel-size", short: "pcp", whole: true, owner: never("prefill context parallelism has no KV transfer")},
 	{name: "decode-context-parallel-size", short: "dcp", whole: true, owner: role("layout.dcp")},
 	{name: "cp-kv-cache-interleave-size", whole: true, owner: role("layout.interleave")},

@@ -148,6 +148,7 @@ func (l Launch) Read() (Instance, []Note) {
 			f.problem(p)
 		}
 	}
+	f.fill()
 	f.opens()
 	f.unknownFlags()
 	f.repeated()

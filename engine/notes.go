@@ -3,7 +3,9 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pdpool/pdpool/kvlayout"
@@ -65,13 +67,13 @@ var readVariables = map[string]string{
 
 func (r *reader) keep(n Note) { r.out.Notes = bounded(r.out.Notes, n) }
 
-// bounded adds a note while there are not too many. The last one stands for all
+// bounded adds a note that is not there yet while there are not too many. The last one stands for all
 // that follow, and so for what could not be read.
 func bounded(notes []Note, n Note) []Note {
-	switch len(notes) {
-	case maxNotes:
+	if len(notes) == maxNotes || slices.Contains(notes, n) {
 		return notes
-	case maxNotes - 1:
+	}
+	if len(notes) == maxNotes-1 {
 		n.Kind, n.Field, n.Text = Unread, "", "there is more that could not be read"
 	}
 	return append(notes, n)
@@ -194,12 +196,59 @@ func unexpanded(text string) bool { return strings.ContainsAny(text, "$`<") }
 func (f *facts) noModel() {
 	_, config := f.flags.Last("config")
 	switch {
+	case config: // what is not known of it is noted
 	case f.launch.bare:
 		f.note(-1, "the launch names no model")
-	case f.in.Engine == kvlayout.SGLang && !config:
+	case f.in.Engine == kvlayout.SGLang:
 		f.stops(-1, "model.name", "the launch names no model, and SGLang wants one")
 	default:
 		f.unread(-1, "model.name", "the launch names no model: %s then takes one of its own", f.in.Engine)
+	}
+}
+
+// geometric are the keys of a model's configuration that its cache depends on.
+var geometric = []string{
+	"architectures", "model_type", "text_config", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_size",
+	"kv_lora_rank", "qk_rope_head_dim", "sliding_window", "layer_types", "index_head_dim", "index_topk", "linear_attn_config",
+	"full_attention_interval", "num_nextn_predict_layers",
+}
+
+// overrides notes what the launch changes of the model's configuration.
+func (f *facts) overrides(name string) {
+	object, err := f.object(name)
+	f.used[name] = false
+	at := f.at(name)
+	if err != nil && !f.open(at+1) {
+		f.stops(at, "", "%s", err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		if slices.Contains(geometric, key) {
+			f.unread(at, "model.geometry", "--%s changes %s of the model: what its cache is like then is not known", name, key)
+		}
+	}
+}
+
+// at is the index of the last argument with a flag or a key of it; -1 for none.
+func (f *facts) at(name string) int {
+	for _, g := range slices.Backward(f.flags.List) {
+		if g.Name == name {
+			return g.Index
+		}
+	}
+	return -1
+}
+
+// fill puts quotes around what the text does not define where that makes JSON of a
+// value: all but that is then known.
+func (f *facts) fill() {
+	for i, g := range f.flags.List {
+		if g.bare() || !f.open(g.valueAt()) || !strings.HasPrefix(g.Values[0], "{") || json.Valid([]byte(g.Values[0])) {
+			continue
+		}
+		open := f.launch.open[g.valueAt()]
+		if filled := strings.ReplaceAll(g.Values[0], open, strconv.Quote(open)); len(filled) < 2*len(g.Values[0]) && json.Valid([]byte(filled)) {
+			f.flags.List[i].Values = []string{filled}
+		}
 	}
 }
 

@@ -125,6 +125,14 @@ func TestTransferNotes(t *testing.T) {
 		{`vllm serve m --kv-transfer-config "{\"kv_connector\":\"MoRIIOConnector\",\"kv_role\":\"$ROLE\",\"kv_connector_extra_config\":{\"http_port\":1}}"`, engine.Unread, "transfer", "$ROLE"},
 		{`vllm serve m --kv-transfer-config "{\"kv_connector\":\"MoRIIOConnector\",\"kv_role\":\"kv_producer\",\"kv_connector_extra_config\":{\"http_port\":\"$P\"}}"`, engine.Remark, "", "$P"},
 		{moriio("") + "-ac.backend TRITON_MLA extra", engine.Stops, "", `"extra" belongs to no flag`},
+		{`vllm serve m --kv-transfer-config "{\"kv_connector\":\"MoRIIOConnector\",\"kv_role\":\"kv_producer\",\"kv_connector_extra_config\":{\"http_port\":${P}}}"`, engine.Remark, "", "${P}"},
+		{`vllm serve m --kv-transfer-config "{$MORE,\"kv_role\":\"kv_producer\"}"`, engine.Unread, "transfer", "$MORE"},
+		{moriio("") + `--hf-overrides '{"num_hidden_layers":4,"rope_scaling":{}}'`, engine.Unread, "model.geometry", "num_hidden_layers"},
+		{moriio("") + `--hf-overrides '{"rope_scaling":{}}'`, "", "", ""},
+		{moriio("") + `--hf-overrides.head_dim 64`, engine.Unread, "model.geometry", "head_dim"},
+		{moriio("") + `--hf-overrides '[]'`, engine.Stops, "", "not a JSON object"},
+		{sglangDecode + `--json-model-override-args '{"num_hidden_layers":4}'`, engine.Unread, "model.geometry", "num_hidden_layers"},
+		{"sglang serve --disaggregation-mode decode --config a.yaml", engine.Unread, "", "a.yaml"},
 		{"VLLM_MORIIO_CONNECTOR_READ_MODE=1 " + moriio(""), engine.Unread, "transfer.mode", "the release is not known"},
 		{"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True " + moriio(""), engine.Stops, "", "expandable segments"},
 		{"VLLM_USE_V1=1 " + moriio(""), engine.Remark, "", "do not look at it"},
@@ -144,7 +152,7 @@ func TestSplitNotes(t *testing.T) {
 		{moriio("") + "'--tensor-parallel-size 4'", engine.Stops, "layout.tp", "in one argument"},
 		{moriio("") + "-tp 8 \\ \n --block-size 64", engine.Stops, "", "the backslash is followed by a blank"},
 		{moriio("") + "-tp 8 # more\n  --block-size 64", engine.Unread, "", "belongs to no command"},
-		{moriio("") + "\\\n # more\n  --dcp 8", engine.Unread, "", "belongs to no command"},
+		{moriio("") + "\\\n # more\n  -dcp 8", engine.Unread, "", "belongs to no command"},
 		{"ls \\ \n\n" + moriio("") + "-tp 8", "", "", ""},
 	} {
 		n.check(t)

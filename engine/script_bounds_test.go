@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/pdpool/pdpool/engine"
+	"github.com/pdpool/pdpool/kvlayout"
 )
 
 // hostile are texts of the greatest size that try to make much out of it.
@@ -51,6 +52,8 @@ func hostile() map[string]string {
 		"unknown":        after("vllm serve m ", "$A "),
 		"placeholders":   after("vllm serve m ", "<a> "),
 		"C escapes":      after("vllm serve $'", `\x41`),
+		"dangling":       after("vllm serve m\n", "--xyz_a\n"),
+		"dangling flags": after("vllm serve m\n", "--port 1\n"),
 		"frames":         fill("if a; then A=1; fi;"),
 		"open frames":    fill("if a; then A=1;"),
 		"branches":       after("if a; then ", "A=1 B=2; else "),
@@ -93,6 +96,12 @@ func TestBounds(t *testing.T) {
 			runtime.ReadMemStats(&after)
 			if used := after.TotalAlloc - before.TotalAlloc; used > 1<<20 {
 				t.Errorf("%d bytes were allocated", used)
+			}
+			runtime.ReadMemStats(&before)
+			engine.ParseCommandsOf(kvlayout.VLLM, text)
+			runtime.ReadMemStats(&after)
+			if used := after.TotalAlloc - before.TotalAlloc; used > 1<<20 {
+				t.Errorf("%d bytes were allocated for arguments", used)
 			}
 			if strings.HasPrefix(name, "YAML") && len(s.Launches) == 0 && len(s.Notes) == 0 {
 				t.Error("nothing is said")

@@ -49,6 +49,7 @@ func (f *facts) sglang() {
 	if name := perRole[in.Role]; name != "" {
 		in.Attention = cmp.Or(f.text(name), in.Attention)
 	}
+	f.overrides("json-model-override-args")
 	f.config()
 	for _, g := range f.flags.List {
 		if dashed := strings.ReplaceAll(g.Name, "_", "-"); !g.Known && dashed != g.Name && strings.HasPrefix(g.Spelled, "--") {

@@ -20,7 +20,7 @@ var sglangFlags = []known{
 	{name: "context-length", owner: spec("model.maxLength")},
 
 	{name: "tp-size", aliases: []string{"tensor-parallel-size"}, whole: true, owner: role("layout.tp")},
-	{name: "pp-size", aliases: []string{"pipeline-parallel-size"}, whole: true, owner: role("layout.pp")},
+	{name: "pp-size", aliases: []string{"pipeline-parallel-size"}, whole: true, owner: oneStage, degree: "layout.pp"},
 	{name: "dcp-size", aliases: []string{"decode-context-parallel-size"}, whole: true, owner: role("layout.dcp")},
 	{name: "dp-size", aliases: []string{"data-parallel-size"}, whole: true, owner: attentionDP},
 	{name: "attn-dp-size", aliases: []string{"attention-data-parallel-size"}, whole: true, owner: attentionDP},
@@ -90,6 +90,7 @@ var sglangFlags = []known{
 	{name: "trust-remote-code", takes: mark},
 	{name: "skip-server-warmup", takes: mark},
 	{name: "enable-metrics", takes: mark},
+	{name: "json-model-override-args", takes: object},
 	{name: "dtype"},
 	{name: "quantization"},
 	{name: "revision"},

@@ -31,12 +31,7 @@ var otherConnectors = []string{
 
 // transfer reads --kv-transfer-config.
 func (f *facts) transfer() {
-	index := -1
-	for _, g := range f.flags.List {
-		if g.Name == transferFlag {
-			index = g.Index
-		}
-	}
+	index := f.at(transferFlag)
 	object, err := f.object(transferFlag)
 	if err != nil && !slices.ContainsFunc(f.notes, func(n Note) bool { return n.Kind == Stops && n.Field == "transfer" }) {
 		f.stops(index, "transfer", "%s", err)

@@ -47,6 +47,7 @@ func (f *facts) vllm() {
 	f.vllmAttention()
 	f.vllmSpeculation()
 	f.transfer()
+	f.overrides("hf-overrides")
 	f.config()
 	in.AllToAll = f.text("all2all-backend")
 	f.used["all2all-backend"] = false

@@ -40,12 +40,12 @@ var shells = []string{"bash", "sh", "dash", "zsh", "ash"}
 
 // start finds the engine in a command, through what it is wrapped in.
 func (c command) start() {
-	if bare := c.shell.bare; bare != "" && !runsPrograms(c.words[0].text) && looksServed(c.words) {
+	if bare := c.shell.bare; bare != "" && !runsPrograms(c.words[0].text) && looksServed(c.words) && flagsOf(bare, c.words) {
 		c.bare = true
 		c.launch(bare, c.words[0].at, c.words)
 		return
 	}
-	if first := c.words[0]; len(c.shell.out.Launches) > 0 && strings.HasPrefix(first.text, "--") && c.shell.bare == "" {
+	if first := c.words[0]; len(c.shell.out.Launches) > 0 && c.shell.bare == "" && flagsOf(kvlayout.VLLM, c.words[:1]) {
 		c.shell.keep(Note{Place: c.shell.place(first.at), Kind: Unread, Text: notContinued})
 		return
 	}
@@ -64,6 +64,21 @@ func (c command) enterContainer(entrypoint, args []word, image word) {
 	if c.enter(image, entrypoint, args) || alone {
 		c.start()
 	}
+}
+
+// flagsOf says that one of the arguments is a flag of the engine's.
+func flagsOf(kind kvlayout.Engine, words []word) bool {
+	d := dialectOf(kind)
+	return slices.ContainsFunc(words[:min(len(words), maxNested)], func(w word) bool {
+		name, _, _ := strings.Cut(w.text, "=")
+		name, _, _ = strings.Cut(name, " ")
+		if len(name) < 2 || name[0] != '-' {
+			return false
+		}
+		f, _ := d.identify(name)
+		short, _ := d.glued(name)
+		return f.Known || f.listed || short.name != ""
+	})
 }
 
 // unwrap takes one program off the command that runs another one; false when the

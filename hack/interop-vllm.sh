@@ -58,3 +58,6 @@ CGO_ENABLED=0 PDPOOL_INTEROP="$data/interop.json" go test -count=1 -timeout "$co
 export HF_HUB_OFFLINE=1 LD_LIBRARY_PATH="$venv/stubs"
 VLLM_TARGET_DEVICE=cpu VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=ERROR timeout "$compare_limit" "$venv/bin/python" -W ignore hack/interop/compare.py "$data/interop.json"
 timeout "$compare_limit" "$venv/bin/python" -W ignore hack/interop/compare_sglang.py "$data/interop.json"
+VLLM_TARGET_DEVICE=cpu VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=ERROR timeout "$compare_limit" "$venv/bin/python" -B -W ignore hack/interop/flagnames.py "$data" 2>"$data/log" || { cat "$data/log"; exit 1; }
+diff engine/flagnames/vllm.txt "$data/vllm.txt"
+diff engine/flagnames/sglang.txt "$data/sglang.txt"
