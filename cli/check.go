@@ -87,33 +87,34 @@ func (o Options) check(ctx context.Context, f checkFlags) error {
 // report judges what the flags name.
 func (o Options) report(ctx context.Context, f checkFlags) (Report, error) {
 	r := Report{Pools: []Verdict{}, strict: f.strict, quiet: f.quiet}
-	content, err := o.contents(f.files)
+	var pools []*v1alpha1.PDPool
+	err := o.each(f.files, func(c manifest.Content) {
+		r.Errors, r.Others = append(r.Errors, c.Errors...), r.Others+c.Others
+		for _, p := range c.Pools {
+			r.Pools, pools = append(r.Pools, priced(p)), append(pools, p.PDPool)
+		}
+	})
 	if err != nil {
 		return r, err
 	}
-	r.Errors, r.Others = content.Errors, content.Others
 	fits, err := o.inventory(ctx, f)
 	if err != nil {
 		return r, err
-	}
-	add := func(v Verdict, pool *v1alpha1.PDPool) {
-		if fits != nil {
-			v.GPUs = fits(pool)
-		}
-		r.Pools = append(r.Pools, v)
-	}
-	for _, p := range content.Pools {
-		add(priced(p), p.PDPool)
 	}
 	if f.commands.given() {
 		pair, err := o.readPair(f.commands)
 		if err != nil {
 			return r, err
 		}
-		add(pair.verdict(), pair.standIn())
+		r.Pools, pools = append(r.Pools, pair.verdict()), append(pools, pair.standIn())
+	}
+	for i, pool := range pools {
+		if fits != nil {
+			r.Pools[i].GPUs = fits(pool)
+		}
 	}
 	if len(r.Pools) == 0 && len(r.Errors) == 0 && !f.allowEmpty {
-		return r, fmt.Errorf("no PDPool in %s (%s of other kinds): with --allow-empty that is no error", named(f.files), count(content.Others, "object"))
+		return r, fmt.Errorf("no PDPool in %s (%s of other kinds): with --allow-empty that is no error", named(f.files), count(r.Others, "object"))
 	}
 	r.conclude()
 	return r, nil
@@ -139,28 +140,30 @@ func (r *Report) conclude() {
 
 // onePool is the only pool that files hold, or that of a name.
 func (o Options) onePool(files []string, name string) (manifest.Pool, error) {
-	content, err := o.contents(files)
-	if err != nil {
-		return manifest.Pool{}, err
-	}
-	if len(content.Errors) > 0 {
-		return manifest.Pool{}, content.Errors[0]
-	}
-	var found []manifest.Pool
-	for _, p := range content.Pools {
-		if name == "" || p.Name == name {
-			found = append(found, p)
+	var found manifest.Pool
+	var unread []*manifest.Error
+	n := 0
+	err := o.each(files, func(c manifest.Content) {
+		unread = append(unread, c.Errors...)
+		for _, p := range c.Pools {
+			if name == "" || p.Name == name {
+				found, n = p, n+1
+			}
 		}
-	}
+	})
 	switch {
-	case len(found) == 1:
-		return found[0], nil
-	case len(found) == 0 && name != "":
+	case err != nil:
+		return manifest.Pool{}, err
+	case len(unread) > 0:
+		return manifest.Pool{}, unread[0]
+	case n == 1:
+		return found, nil
+	case n == 0 && name != "":
 		return manifest.Pool{}, fmt.Errorf("no PDPool %q in %s", name, named(files))
-	case len(found) == 0:
+	case n == 0:
 		return manifest.Pool{}, fmt.Errorf("no PDPool in %s", named(files))
 	case name != "":
-		return manifest.Pool{}, fmt.Errorf("%d PDPools are named %q in %s", len(found), name, named(files))
+		return manifest.Pool{}, fmt.Errorf("%d PDPools are named %q in %s", n, name, named(files))
 	}
-	return manifest.Pool{}, fmt.Errorf("%d PDPools in %s: say which with --name", len(found), named(files))
+	return manifest.Pool{}, fmt.Errorf("%d PDPools in %s: say which with --name", n, named(files))
 }

@@ -131,3 +131,15 @@ func named(files []string) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// notAFile says what to do about a path that kubectl would take and this does not.
+func notAFile(path string, err error) error {
+	switch {
+	case err == nil:
+	case strings.Contains(path, "://"):
+		return errors.New("it is an address: fetch it and give it as -f -")
+	case strings.Contains(path, ","):
+		return errors.New("there is no such file: give each file its own -f")
+	}
+	return err
+}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"net/url"
 	"path/filepath"
 	"slices"
 
@@ -135,7 +136,7 @@ func (s *sarifRun) add(rule, level, text string, at manifest.Place) {
 		s.Tool.Driver.Rules = append(s.Tool.Driver.Rules, describe(rule))
 	}
 	var l sarifLocation
-	l.Physical.Artifact.URI = filepath.ToSlash(at.File)
+	l.Physical.Artifact.URI = (&url.URL{Path: filepath.ToSlash(at.File)}).String()
 	l.Physical.Region = sarifRegion{Line: cmp.Or(at.Line, 1), Column: at.Column}
 	s.Results = append(s.Results, sarifResult{RuleID: rule, RuleIndex: index, Level: level, Message: sarifText{text}, Locations: []sarifLocation{l}})
 }

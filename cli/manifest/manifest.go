@@ -6,6 +6,7 @@
 package manifest
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"slices"
@@ -28,6 +29,7 @@ const (
 // Bounds of a file. What comes behind them is not read, and an error says so.
 const (
 	MaxDocuments = 10_000
+	MaxPools     = 2000
 	MaxErrors    = 100
 )
 
@@ -133,7 +135,7 @@ func namesPool(n *yaml.Node) bool {
 func (c *Content) chunk(file string, part chunk) {
 	at := Place{File: file, Line: part.line}
 	if len(part.text) > MaxDocument {
-		if !strings.Contains(part.text, "PDPool") {
+		if !bytes.Contains(part.text, []byte("PDPool")) {
 			c.Others++
 			return
 		}
@@ -141,7 +143,7 @@ func (c *Content) chunk(file string, part chunk) {
 		return
 	}
 	var root yaml.Node
-	if err := yaml.Unmarshal([]byte(part.text), &root); err != nil {
+	if err := yaml.Unmarshal(part.text, &root); err != nil {
 		line, text := syntax(err)
 		at.Line += line
 		c.fail(at, "%s", text)
@@ -166,9 +168,6 @@ func (d document) place(n *yaml.Node) Place {
 }
 
 func (c *Content) object(d document) {
-	if c.full {
-		return
-	}
 	at := d.place(d.node)
 	group, kind := scalarOf(d.node, "apiVersion"), scalarOf(d.node, "kind")
 	ours := strings.HasPrefix(group, v1alpha1.GroupVersion.Group+"/")
@@ -192,9 +191,7 @@ func (c *Content) object(d document) {
 		return
 	}
 	if list {
-		for _, item := range items(d.node) {
-			c.object(document{file: d.file, base: d.base, node: item, keys: d.keys})
-		}
+		c.list(d)
 		return
 	}
 	if known := v1alpha1.GroupVersion.String(); group != known {
@@ -202,6 +199,15 @@ func (c *Content) object(d document) {
 		return
 	}
 	c.pool(d)
+}
+
+func (c *Content) list(d document) {
+	for _, item := range items(d.node) {
+		if c.full {
+			return
+		}
+		c.object(document{file: d.file, base: d.base, node: item, keys: d.keys})
+	}
 }
 
 // items are the objects of a list.

@@ -103,6 +103,7 @@ func TestManyDocuments(t *testing.T) {
 		"unreadable":       {strings.Repeat("---\na: [\n", 50_000), 0, 0, MaxErrors + 1, "from here on"},
 		"of other kinds":   {strings.Repeat("---\nkind: A\n", 50_000), 0, MaxDocuments, 1, "more than 10000 documents"},
 		"no objects":       {strings.Repeat("---\na\n", 5000), 0, 5000 - MaxErrors, MaxErrors, "no object"},
+		"pools":            {strings.Repeat("---\n"+good, 5000), MaxPools, 0, 1, "more than 2000 PDPools"},
 		"items of a list":  {`{"apiVersion":"v1","kind":"List","items":[` + strings.TrimSuffix(strings.Repeat(`{"kind":"PDPool","apiVersion":"pdpool.dev/v9"},`, 9000), ",") + `]}`, 0, 0, MaxErrors + 1, "from here on"},
 		"and a good first": {good + strings.Repeat("---\na: [\n", 50_000), 1, 0, MaxErrors + 1, "from here on"},
 	} {

@@ -98,6 +98,11 @@ const maxMisfits = 20
 // pool decodes an object as an API server would. A value of a type that its field
 // does not take is told and left out, so that the others are looked at.
 func (c *Content) pool(d document) {
+	if len(c.Pools) >= MaxPools {
+		c.fail(d.place(d.node), "the file has more than %d PDPools, and nothing from here on is read", MaxPools)
+		c.full = true
+		return
+	}
 	p := Pool{PDPool: &v1alpha1.PDPool{}, Place: d.place(d.node), doc: d}
 	object, _ := plain(d.node).(map[string]any)
 	unknown, err := p.decode(object)

@@ -8,7 +8,7 @@ import (
 
 // chunk is the text of one document, and the number of its first line.
 type chunk struct {
-	text string
+	text []byte
 	line int
 }
 
@@ -26,7 +26,7 @@ func cutAll(text []byte, yield func(chunk) bool) {
 	begin, first, line := 0, 1, 1
 	more := true
 	cut := func(end, next, nextLine int) {
-		if part := string(text[begin:end]); holds(part) {
+		if part := text[begin:end]; holds(part) {
 			more = yield(chunk{text: part, line: first})
 		}
 		begin, first = next, nextLine
@@ -55,10 +55,10 @@ func marks(line []byte, mark string) bool {
 }
 
 // holds says that there is more than comments, directives and a mark.
-func holds(part string) bool {
-	for line := range strings.Lines(part) {
-		line = strings.TrimSpace(strings.TrimPrefix(line, "---"))
-		if line != "" && line[0] != '#' && line[0] != '%' {
+func holds(part []byte) bool {
+	for line := range bytes.Lines(part) {
+		line = bytes.TrimSpace(bytes.TrimPrefix(line, []byte("---")))
+		if len(line) > 0 && line[0] != '#' && line[0] != '%' {
 			return true
 		}
 	}
