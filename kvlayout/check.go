@@ -20,6 +20,7 @@ type view struct {
 func Check(p Pair, role Role) []Problem {
 	mover, _ := ResolveMover(p)
 	problems := newView(p, mover).checkSide(rules(), role)
+	chooseFixes(p, problems)
 	refusalsFirst(problems)
 	return problems
 }
@@ -49,7 +50,7 @@ func (v view) checkAll(rs []rule) []Problem {
 	problems := v.checkSide(rs, Prefill)
 	for _, p := range v.checkSide(rs, Decode) {
 		// Both sides find an unknown model; that is one problem.
-		if !slices.Contains(problems, p) {
+		if !slices.ContainsFunc(problems, p.same) {
 			problems = append(problems, p)
 		}
 	}

@@ -17,6 +17,7 @@ func Compatible(p Pair) []Problem {
 	rs := rules()
 	mover, _ := resolveMover(p, rs)
 	problems := newView(p, mover).checkAll(rs)
+	chooseFixes(p, problems)
 	refusalsFirst(problems)
 	return problems
 }

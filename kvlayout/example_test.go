@@ -20,7 +20,7 @@ func ExampleCompatible() {
 	mover, _ := kvlayout.ResolveMover(pair)
 	fmt.Println(mover, len(kvlayout.Compatible(pair)))
 	// Output:
-	// Refuse transfer.mover set transfer.mover to Agent
+	// Refuse transfer.mover set transfer.mover to Agent, or decode.layout.dcp to 1
 	// Agent 0
 }
 

@@ -86,10 +86,14 @@ type Load struct {
 // Pair is what the rules need to know of a pool. See Side for what the zero value
 // of the optional fields means.
 type Pair struct {
-	Engine   Engine   `json:"engine,omitempty"`  // "" is vLLM
-	Version  string   `json:"version,omitempty"` // of the engine, such as 0.33.0; "" unknown
-	Mover    Mover    `json:"mover,omitempty"`   // "" is Auto
-	Mode     Mode     `json:"mode,omitempty"`    // "" is Write
+	Engine  Engine `json:"engine,omitempty"`  // "" is vLLM
+	Version string `json:"version,omitempty"` // of the engine, such as 0.33.0; "" unknown
+	Mover   Mover  `json:"mover,omitempty"`   // "" is Auto
+	Mode    Mode   `json:"mode,omitempty"`    // "" is Write
+	// NoAgent and NoRead say that the operator has no way to let the agent move the
+	// engine's bytes, or to let decode read them, so that no fix names it.
+	NoAgent  bool     `json:"noAgent,omitempty"`
+	NoRead   bool     `json:"noRead,omitempty"`
 	Geometry Geometry `json:"geometry,omitzero"`
 	// HasGeometry says that Geometry is known. Rules that need it don't refuse
 	// without; model-geometry warns instead.

@@ -20,14 +20,14 @@ func tpMultiple(v view) []finding {
 		return nil
 	}
 	fit := largest(d, func(tp int) bool { return (p%tp == 0 || tp%p == 0) && v.tpFits(tp) })
-	fix := fmt.Sprintf("set decode.layout.tp to %d", v.tpFor(Decode, fit))
+	ways := append(v.tpWays(Decode, v.tpFor(Decode, fit)), v.equalTP()...)
 	if v.vllmConnector() && v.heads.known && !v.headSharded() && !v.states() {
-		fix += ", or transfer.mover to Agent"
+		ways = append(ways, way{useAgent})
 	}
 	return []finding{{
 		field:   tpField(Decode),
 		message: fmt.Sprintf("prefill tp %d and decode tp %d, neither a multiple of the other", p, d),
-		fix:     fix,
+		ways:    ways,
 	}}
 }
 
@@ -44,7 +44,7 @@ func tpHeads(v view) []finding {
 	return []finding{{
 		field:   "transfer.mover",
 		message: fmt.Sprintf("%d KV heads per prefill rank (tp %d) and %d per decode rank (tp %d) in Read mode", perP, p, perD, d),
-		fix:     fmt.Sprintf("set transfer.mover to Agent, or decode.layout.tp to %d", p),
+		ways:    append([]way{{useAgent}}, v.equalTP()...),
 	}}
 }
 
@@ -61,14 +61,15 @@ func tpWrite(v view) []finding {
 	case Lacks:
 		return []finding{{
 			field: "transfer.mover", message: message + " " + release,
-			fix: fmt.Sprintf("set transfer.mover to Agent, use an engine.image of vLLM 0.33.0, or set decode.layout.tp to %d", p),
+			ways: append([]way{{useAgent}}, v.equalTP()...), fix: ", or use an engine.image of vLLM 0.33.0",
 		}}
 	case Unknown:
 	}
-	return []finding{{
-		field: "engine.version", severity: Warn, message: message + " of unknown version " + quoted(release),
-		fix: "set engine.version to the release in the image, or transfer.mover to Agent",
-	}}
+	fix := "set engine.version to the release in the image"
+	if !v.NoAgent {
+		fix += ", or transfer.mover to Agent"
+	}
+	return []finding{{field: "engine.version", severity: Warn, message: message + " of unknown version " + quoted(release), fix: fix}}
 }
 
 func dcpMix(v view) []finding {
@@ -79,7 +80,12 @@ func dcpMix(v view) []finding {
 	return []finding{{
 		field:   layoutField(Prefill, "dcp"),
 		message: fmt.Sprintf("prefill dcp %d and decode dcp %d", p, d),
-		fix:     "set prefill.layout.dcp to 1",
+		ways: []way{
+			{set("prefill.layout.dcp", 1)},
+			{set("prefill.layout.dcp", d), set("prefill.layout.interleave", v.decode.Interleave)},
+			{set("decode.layout.dcp", p), set("decode.layout.interleave", v.prefill.Interleave)},
+			{set("prefill.layout.dcp", 1), set("decode.layout.dcp", 1)},
+		},
 	}}
 }
 
@@ -91,7 +97,7 @@ func dcpInterleave(v view) []finding {
 	return []finding{{
 		field:   layoutField(Prefill, "interleave"),
 		message: fmt.Sprintf("dcp %d on both sides, prefill interleave %d and decode interleave %d", p.DCP, p.Interleave, d.Interleave),
-		fix:     fmt.Sprintf("set prefill.layout.interleave to %d", d.Interleave),
+		ways:    []way{{set("prefill.layout.interleave", d.Interleave)}, {set("decode.layout.interleave", p.Interleave)}},
 	}}
 }
 
@@ -103,11 +109,11 @@ func dcpTPPair(v view) []finding {
 	f := finding{
 		field:   tpField(Decode),
 		message: fmt.Sprintf("dcp %d on both sides, prefill tp %d and decode tp %d", v.prefill.DCP, p, d),
-		fix:     fmt.Sprintf("set decode.layout.tp to %d", v.tpFor(Decode, p)),
+		ways:    v.equalTP(),
 	}
 	if v.vllmConnector() {
 		f.field = "transfer.mover"
-		f.fix = fmt.Sprintf("set transfer.mover to Agent, or decode.layout.tp to %d", p)
+		f.ways = append([]way{{useAgent}}, f.ways...)
 	}
 	return []finding{f}
 }
@@ -132,7 +138,7 @@ func dcpMLA(v view) []finding {
 		field: layoutField(Decode, "dcp"),
 		message: fmt.Sprintf("prefill without DCP and decode dcp %d, on a model of %d KV heads (%s)",
 			v.decode.DCP, slices.Max(v.heads.kv), GQA),
-		fix: "set decode.layout.dcp to 1",
+		ways: []way{{set("decode.layout.dcp", 1)}},
 	}}
 }
 
@@ -143,7 +149,7 @@ func dcpRead(v view) []finding {
 	return []finding{{
 		field:   "transfer.mode",
 		message: fmt.Sprintf("prefill without DCP and decode dcp %d in Read mode", v.decode.DCP),
-		fix:     "set transfer.mode to Write",
+		ways:    []way{{useWrite}, {set("decode.layout.dcp", 1)}},
 	}}
 }
 
@@ -152,14 +158,14 @@ func dcpVersion(v view) []finding {
 		return nil
 	}
 	message := fmt.Sprintf("prefill without DCP and decode dcp %d", v.decode.DCP)
-	const fix = "set transfer.mover to Agent"
+	ways := []way{{useAgent}, {set("decode.layout.dcp", 1)}}
 	release := v.version(Prefill)
 	if Supports(release, featureDCPRelayout) == Lacks {
-		return []finding{{field: "transfer.mover", message: message + " on vLLM " + release, fix: fix}}
+		return []finding{{field: "transfer.mover", message: message + " on vLLM " + release, ways: ways}}
 	}
 	return []finding{{
 		field: "transfer.mover", severity: Warn,
-		message: message + " on vLLM of version " + quoted(release) + ", not known to have it", fix: fix,
+		message: message + " on vLLM of version " + quoted(release) + ", not known to have it", ways: ways,
 	}}
 }
 
@@ -177,7 +183,7 @@ func blockSize(v view) []finding {
 	return []finding{{
 		field:   "decode.blockSize",
 		message: fmt.Sprintf("prefill blocks of %d tokens and decode blocks of %d", p, d),
-		fix:     fmt.Sprintf("set decode.blockSize to %d", p),
+		ways:    []way{{set("decode.blockSize", p)}, {set("prefill.blockSize", d)}},
 	}}
 }
 
@@ -201,7 +207,7 @@ func (v view) blockOfOne() []finding {
 		field:    string(unsaid) + ".blockSize",
 		message:  fmt.Sprintf("%s has blocks of %d tokens, and %s the engine's own size, which may be %d", said, block, unsaid, own),
 		severity: Warn,
-		fix:      fmt.Sprintf("set %s.blockSize to %d", unsaid, block),
+		ways:     []way{{set(string(unsaid)+".blockSize", block)}},
 	}
 	if !known {
 		return []finding{fd}
@@ -232,8 +238,9 @@ func raisedBlocks(p, d int) finding {
 	f := finding{
 		field:   "decode.blockSize",
 		message: fmt.Sprintf("the engine makes prefill blocks of %d tokens and decode blocks of %d, to hold the recurrent state of a rank", p, d),
-		fix:     fmt.Sprintf("set prefill.blockSize and decode.blockSize to %d", ceilDiv(max(p, d), widestKernel)*widestKernel),
 	}
+	block := ceilDiv(max(p, d), widestKernel) * widestKernel
+	f.ways = []way{{set("prefill.blockSize", block), set("decode.blockSize", block)}}
 	if max(p, d)-min(p, d) <= widestKernel {
 		f.severity = Warn
 	}
@@ -282,7 +289,8 @@ func readDPHosts(v view) []finding {
 	return []finding{{
 		field:   "transfer.mode",
 		message: fmt.Sprintf("prefill dp %d over pods of %d data-parallel ranks in Read mode", l.DP, local),
-		fix:     "set transfer.mode to Write, or use replicas of one pod (prefill.layout.dp no more than a pod holds)",
+		ways:    []way{{useWrite}},
+		fix:     ", or use replicas of one pod (prefill.layout.dp no more than a pod holds)",
 	}}
 }
 

@@ -29,7 +29,7 @@ func interleaveIndexer(v view) []finding {
 	field := layoutField(Decode, "interleave")
 	return []finding{{
 		field: field, message: fmt.Sprintf("decode interleave %d and blocks of %d tokens, on a model with an indexer", l.Interleave, b),
-		fix: fmt.Sprintf("set %s to %d", field, b),
+		ways: []way{{set(field, b)}},
 	}}
 }
 
@@ -46,7 +46,7 @@ func interleavePieces(v view) []finding {
 	field := layoutField(Decode, "interleave")
 	return []finding{{
 		field: field, message: fmt.Sprintf("decode interleave %d makes pieces of %d bytes", l.Interleave, row*int64(l.Interleave)),
-		fix: fmt.Sprintf("set %s to %d, a block", field, b),
+		ways: []way{{set(field, b)}}, fix: ", a block",
 	}}
 }
 
@@ -156,7 +156,7 @@ func recurrentTP(v view) []finding {
 	}
 	return []finding{{
 		field: tpField(Decode), message: fmt.Sprintf("prefill tp %d and decode tp %d in Read mode, on a model with recurrent state", p, d),
-		fix: fmt.Sprintf("set decode.layout.tp to %d, or transfer.mode to Write", p),
+		ways: append(v.equalTP(), way{useWrite}),
 	}}
 }
 
@@ -218,7 +218,7 @@ func readGroups(v view) []finding {
 	}
 	return []finding{{
 		field: "transfer.mode", message: fmt.Sprintf("a model with %d block lists in Read mode", lists),
-		fix: "set transfer.mode to Write, or expect decode to start anew after a failed read",
+		ways: []way{{useWrite}}, fix: ", or expect decode to start anew after a failed read",
 	}}
 }
 

@@ -23,6 +23,17 @@ type Problem struct {
 	Message string `json:"message"` // what is wrong, with its numbers
 	Reason  string `json:"reason"`  // why that cannot work
 	Fix     string `json:"fix"`     // which field to set to what
+	// Set is the first change of Fix where that is values for fields of the spec, as
+	// FIELD=VALUE with commas between changes that belong together; else "".
+	Set string `json:"set,omitempty"`
+
+	ways *[]way // to fix it, until one is chosen: nil in all that Check and Compatible return
+}
+
+// same says that two problems are told in the same words.
+func (p Problem) same(o Problem) bool {
+	p.ways, o.ways = nil, nil
+	return p == o
 }
 
 // String is the problem in one line: "rule: message; reason; fix".

@@ -59,6 +59,9 @@ type finding struct {
 	field, message, fix string
 	severity            Severity
 	reason              string
+	// ways are changes that fix it, the best first; fix then says what else does, as
+	// a clause that goes on behind them.
+	ways []way
 }
 
 func (r rule) problem(f finding) Problem {
@@ -68,6 +71,9 @@ func (r rule) problem(f finding) Problem {
 	}
 	if f.reason != "" {
 		p.Reason = f.reason
+	}
+	if len(f.ways) > 0 {
+		p.ways = &f.ways
 	}
 	return p
 }

@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -204,59 +203,71 @@ func detail(r *rand.Rand, p *Pair) {
 	}
 }
 
-var numericFix = regexp.MustCompile(`^set ((?:prefill|decode)\.layout\.\w+|decode\.blockSize) to (\d+)\b`)
+// changed is the pair with what a problem says to set.
+func changed(t *testing.T, p Pair, problem Problem) Pair {
+	t.Helper()
+	for change := range strings.SplitSeq(problem.Set, ",") {
+		field, value, _ := strings.Cut(change, "=")
+		if !(Change{field, value}).apply(&p) || !strings.Contains(problem.Fix, field+" to "+value) {
+			t.Fatalf("%s: it says to set %q", problem, problem.Set)
+		}
+	}
+	return p
+}
 
-// A fix with a value in it does away with its problem.
+// ofOldNumber are rules on a number that fits the one that a change replaces: of ranks, and
+// of a block.
+var ofOldNumber = []string{"ep-size", "interleave-block"}
+
+// A change does away with its problem; where nothing else is refused, it leads to a pair
+// that is not.
 func TestFixesFix(t *testing.T) {
 	r := random(t)
-	tried := map[string]bool{}
-	for range 3000 {
+	tried, alone := map[string]bool{}, map[string]bool{}
+	for range 6000 {
 		p := randomPair(r)
 		problems := Compatible(p)
 		if again := Compatible(p); !reflect.DeepEqual(problems, again) {
 			t.Fatalf("%+v: %v, then %v", p, problems, again)
 		}
-		for _, problem := range problems {
-			fixed := p
-			switch m := numericFix.FindStringSubmatch(problem.Fix); {
-			case m != nil:
-				n, _ := strconv.Atoi(m[2])
-				set(t, &fixed, m[1], n)
-			case strings.HasPrefix(problem.Fix, "set transfer.mover to Agent"):
-				fixed.Mover = MoverAgent
-			case strings.HasPrefix(problem.Fix, "set transfer.mode to Write"):
-				fixed.Mode = Write
-			default:
+		for i, problem := range problems {
+			if problem.Set == "" {
 				continue
 			}
+			only := !Refused(problems[:i]) && !Refused(problems[i+1:])
 			tried[problem.Rule] = true
-			for _, left := range Compatible(fixed) {
-				if left.Rule == problem.Rule && left.Field == problem.Field && left.Severity == problem.Severity {
-					t.Fatalf("%+v:\n%s\nfixed, it still says\n%s", p, problem, left)
-				}
+			alone[problem.Rule] = alone[problem.Rule] || only
+			if left := leftBy(Compatible(changed(t, p, problem)), problem, only); left != "" {
+				t.Fatalf("%+v:\n%s\nfixed, it says\n%s", p, problem, left)
 			}
 		}
 	}
-	if len(tried) < 15 {
-		t.Errorf("only the fixes of %v were tried", tried)
+	if len(tried) < 20 || len(alone) < 15 {
+		t.Errorf("only the fixes of %v were tried, and alone %v", tried, alone)
 	}
 }
 
-func set(t *testing.T, p *Pair, field string, n int) {
-	t.Helper()
-	role, name, _ := strings.Cut(strings.Replace(field, ".layout", "", 1), ".")
-	side := &p.Prefill
-	if role == string(Decode) {
-		side = &p.Decode
+// leftBy is a problem that a fix leaves, or makes where there was no other refusal.
+func leftBy(after []Problem, fixed Problem, only bool) string {
+	for _, left := range after {
+		same := left.Rule == fixed.Rule && left.Field == fixed.Field && left.Severity == fixed.Severity
+		if same || only && left.Severity == Refuse && !mayFollow(fixed.Rule, left.Rule) {
+			return left.String()
+		}
 	}
-	l := &side.Layout
-	targets := map[string]*int{
-		"tp": &l.TP, "pp": &l.PP, "dp": &l.DP, "dpLocal": &l.DPLocal, "dcp": &l.DCP, "interleave": &l.Interleave, "blockSize": &side.BlockSize, "ep": &side.EP,
+	return ""
+}
+
+// mayFollow says whether a rule may refuse what is changed for the sake of another: where
+// that one hid it, or those that it hides.
+func mayFollow(id, next string) bool {
+	hidden := []string{id}
+	for _, r := range rules() {
+		if slices.ContainsFunc(r.after, func(before string) bool { return slices.Contains(hidden, before) }) {
+			hidden = append(hidden, r.ID)
+		}
 	}
-	if targets[name] == nil {
-		t.Fatalf("a fix names the field %s", field)
-	}
-	*targets[name] = n
+	return slices.Contains(hidden[1:], next) || slices.Contains(ofOldNumber, next)
 }
 
 func TestAutoServesWhatAnyMoverServes(t *testing.T) {

@@ -34,7 +34,7 @@ func sglangDCPBackend(v view, role Role) []finding {
 	}
 	return v.bound(role, featureSGLangDCP, finding{
 		field: "engine.version", message: fmt.Sprintf("decode dcp %d with transfer backend mori", l.DCP),
-		fix: "use an engine.image of SGLang 0.5.22 or later, or set decode.layout.dcp to 1",
+		ways: v.dcpWays(Decode, 1), fix: ", or use an engine.image of SGLang 0.5.22 or later",
 	})
 }
 
@@ -46,7 +46,7 @@ func sglangDCPHeads(v view, role Role) []finding {
 	field := layoutField(role, "dcp")
 	return []finding{{
 		field: field, message: fmt.Sprintf("%s dcp %d does not divide %d attention heads", role, l.DCP, v.heads.query),
-		fix: fmt.Sprintf("set %s to %d", field, largest(l.DCP, func(n int) bool { return v.heads.query%n == 0 && l.TP%n == 0 })),
+		ways: v.dcpWays(role, largest(l.DCP, func(n int) bool { return v.heads.query%n == 0 && l.TP%n == 0 })),
 	}}
 }
 
@@ -66,7 +66,7 @@ func sglangPrefillCP(v view) []finding {
 	}
 	return []finding{{
 		field: "prefill.args", message: fmt.Sprintf("prefill has attention context parallelism of %d, and decode dcp %d", v.Prefill.PCP, v.decode.DCP),
-		fix: "remove --attn-cp-size on prefill, or set decode.layout.dcp to 1",
+		ways: []way{{set("decode.layout.dcp", 1)}}, fix: ", or remove --attn-cp-size on prefill",
 	}}
 }
 
@@ -76,7 +76,7 @@ func sglangDCPMLA(v view) []finding {
 	}
 	return v.bound(Decode, featureSGLangDCPHeads, finding{
 		field: layoutField(Decode, "dcp"), message: fmt.Sprintf("decode dcp %d on a model without MLA", v.decode.DCP),
-		fix: "set decode.layout.dcp to 1",
+		ways: v.dcpWays(Decode, 1),
 	})
 }
 
@@ -93,7 +93,7 @@ func sglangWindowTP(v view) []finding {
 	}
 	return v.bound(Prefill, featureSGLangWindowTP, finding{
 		field: tpField(Decode), message: fmt.Sprintf("prefill attention tp %d and decode %d, on a model with sliding windows", p, d),
-		fix: fmt.Sprintf("set decode.layout.tp to %d", v.tpFor(Decode, p)),
+		ways: v.equalTP(),
 	})
 }
 
@@ -113,7 +113,7 @@ func sglangIndexTP(v view) []finding {
 	}
 	return v.bound(Prefill, featureSGLangIndexTP, finding{
 		field: tpField(Decode), message: fmt.Sprintf("prefill attention tp %d and decode %d, on a model with an indexer", p, d),
-		fix: fmt.Sprintf("set decode.layout.tp to %d", v.tpFor(Decode, p)),
+		ways: v.equalTP(),
 	})
 }
 
@@ -124,7 +124,7 @@ func sglangStateTP(v view) []finding {
 	}
 	return []finding{{
 		field: tpField(Decode), message: fmt.Sprintf("prefill attention tp %d and decode %d, on a model with recurrent state", p, d),
-		fix: fmt.Sprintf("set decode.layout.tp to %d", v.tpFor(Decode, p)),
+		ways: v.equalTP(),
 	}}
 }
 
@@ -142,7 +142,7 @@ func sglangHeadCopies(v view) []finding {
 	return v.bound(Prefill, featureSGLangHeadCopies, finding{
 		field:   "engine.version",
 		message: fmt.Sprintf("prefill attention tp %d and decode %d, with copies of %d KV heads on decode alone", p, d, v.heads.kv[at]),
-		fix:     fmt.Sprintf("use an engine.image of SGLang 0.5.21 or later, or set decode.layout.tp to %d", v.tpFor(Decode, p)),
+		ways:    v.equalTP(), fix: ", or use an engine.image of SGLang 0.5.21 or later",
 	})
 }
 
@@ -153,7 +153,7 @@ func sglangHeadsTP(v view) []finding {
 	}
 	return []finding{{
 		field: tpField(Decode), message: fmt.Sprintf("prefill attention tp %d and decode %d, on a model of %d KV heads", p, d, v.heads.kv[0]),
-		fix: fmt.Sprintf("set decode.layout.tp to %d", v.tpFor(Decode, p)),
+		ways: v.equalTP(),
 	}}
 }
 
@@ -164,7 +164,7 @@ func sglangSparseDCP(v view, role Role) []finding {
 	}
 	field := layoutField(role, "dcp")
 	return v.bound(role, featureSGLangSparseDCP, finding{
-		field: field, message: fmt.Sprintf("%s dcp %d on a model with sparse attention", role, dcp), fix: fmt.Sprintf("set %s to 1", field),
+		field: field, message: fmt.Sprintf("%s dcp %d on a model with sparse attention", role, dcp), ways: v.dcpWays(role, 1),
 	})
 }
 

@@ -38,15 +38,18 @@ func degrees(v view, role Role) []finding {
 		field := layoutField(role, "dpLocal")
 		fs = append(fs, finding{
 			field: field, message: fmt.Sprintf("%s dpLocal %d does not divide dp %d", role, l.DPLocal, l.DP),
-			fix: fmt.Sprintf("set %s to %d", field, largest(l.DPLocal, func(n int) bool { return l.DP%n == 0 })),
+			ways: []way{{set(field, largest(l.DPLocal, func(n int) bool { return l.DP%n == 0 }))}},
 		})
 	}
 	if v.Engine == SGLang && l.TP%l.DP != 0 {
-		field := layoutField(role, "dp")
+		field, dp := layoutField(role, "dp"), largest(l.DP, func(n int) bool { return l.TP%n == 0 })
+		w := way{set(field, dp)}
+		if v.side(role).Layout.DPLocal != 0 {
+			w = append(w, set(layoutField(role, "dpLocal"), largest(min(l.DPLocal, dp), func(n int) bool { return dp%n == 0 })))
+		}
 		fs = append(fs, finding{
 			field: field, message: fmt.Sprintf("%s dp %d does not divide tp %d", role, l.DP, l.TP),
-			reason: "SGLang's DP attention cuts the TP group into dp equal groups",
-			fix:    fmt.Sprintf("set %s to %d", field, largest(l.DP, func(n int) bool { return l.TP%n == 0 })),
+			reason: "SGLang's DP attention cuts the TP group into dp equal groups", ways: []way{w},
 		})
 	}
 	return fs
@@ -76,7 +79,7 @@ func headsTP(v view, role Role) []finding {
 	return []finding{{
 		field:   tpField(role),
 		message: fmt.Sprintf("%s tp %d does not divide %d attention heads", role, tp, heads),
-		fix:     fmt.Sprintf("set %s to %d", tpField(role), v.tpFor(role, fit)),
+		ways:    v.tpWays(role, v.tpFor(role, fit)),
 	}}
 }
 
@@ -89,7 +92,7 @@ func kvHeadsTP(v view, role Role) []finding {
 	return []finding{{
 		field:   tpField(role),
 		message: fmt.Sprintf("%s tp %d and %d KV heads do not divide each other", role, tp, v.heads.kv[at]),
-		fix:     fmt.Sprintf("set %s to %d", tpField(role), v.tpFor(role, largest(tp, v.tpFits))),
+		ways:    v.tpWays(role, v.tpFor(role, largest(tp, v.tpFits))),
 	}}
 }
 
@@ -109,7 +112,7 @@ func dcpTP(v view, role Role) []finding {
 		return []finding{{
 			field: field, message: fmt.Sprintf("%s dcp %d with prefill context parallelism of %d and tp %d", role, l.DCP, pcp, l.TP),
 			reason: "with prefill context parallelism, vLLM takes no dcp but 1, the same degree, or all of its ranks",
-			fix:    fmt.Sprintf("set %s to %d", field, pcp),
+			ways:   v.dcpWays(role, pcp),
 		}}
 	}
 	if l.TP%l.DCP == 0 {
@@ -118,7 +121,7 @@ func dcpTP(v view, role Role) []finding {
 	return []finding{{
 		field:   field,
 		message: fmt.Sprintf("%s dcp %d does not divide tp %d", role, l.DCP, l.TP),
-		fix:     fmt.Sprintf("set %s to %d", field, largest(min(l.DCP, l.TP), func(n int) bool { return l.TP%n == 0 })),
+		ways:    v.dcpWays(role, largest(min(l.DCP, l.TP), func(n int) bool { return l.TP%n == 0 })),
 	}}
 }
 
@@ -137,7 +140,7 @@ func dcpGQA(v view, role Role) []finding {
 		field: field,
 		message: fmt.Sprintf("%s dcp %d with tp %d on %d KV heads and %d attention heads",
 			role, l.DCP, l.TP, kv, query),
-		fix: fmt.Sprintf("set %s to %d", field, largest(l.DCP, fits)),
+		ways: v.dcpWays(role, largest(l.DCP, fits)),
 	}}
 }
 
@@ -150,8 +153,9 @@ func interleaveBlock(v view, role Role) []finding {
 	fd := finding{
 		field:   field,
 		message: fmt.Sprintf("%s interleave %d does not divide the block of %d tokens", role, l.Interleave, b),
-		fix:     fmt.Sprintf("set %s to %d", field, largest(min(l.Interleave, b), func(n int) bool { return b%n == 0 })),
 	}
+	n, other := largest(min(l.Interleave, b), func(n int) bool { return b%n == 0 }), layoutField(role.other(), "interleave")
+	fd.ways = []way{{set(field, n)}, {set(field, n), set(other, n)}, {set(field, 1), set(other, 1)}}
 	if v.states() && v.headSharded() {
 		fd.severity = Warn // how the attention backend rounds a raised block is not known
 	}
@@ -196,7 +200,8 @@ func dpDensePorts(v view, role Role) []finding {
 	return []finding{{
 		field:   field,
 		message: fmt.Sprintf("%s has %d data-parallel ranks in a pod, on a model without experts", role, local),
-		fix:     fmt.Sprintf("set %s to 1 and multiply %s.replicas by %d, or set transfer.mover to Agent", field, role, l.DP),
+		ways:    []way{{useAgent}},
+		fix:     fmt.Sprintf(", or set %s to 1 and multiply %s.replicas by %d", field, role, l.DP),
 	}}
 }
 
@@ -210,7 +215,7 @@ func portsDPTP(v view, role Role) []finding {
 	return []finding{{
 		field:   field,
 		message: fmt.Sprintf("%s has %d data-parallel ranks of tp %d in one pod", role, local, l.TP),
-		fix:     fmt.Sprintf("set transfer.mover to Agent, or %s to 1", field),
+		ways:    []way{{useAgent}, {set(field, 1)}},
 	}}
 }
 
@@ -230,9 +235,9 @@ func gpusPerPod(v view, role Role) []finding {
 	f := finding{message: fmt.Sprintf("a %s pod needs %d GPUs, and a node has %d", role, gpus, node)}
 	if rank <= n {
 		f.field = layoutField(role, "dpLocal")
-		f.fix = fmt.Sprintf("set %s to %d", f.field, largest(l.DPLocal, func(k int) bool {
+		f.ways = []way{{set(f.field, largest(l.DPLocal, func(k int) bool {
 			return l.DP%k == 0 && rank*k <= n
-		}))
+		}))}}
 		return []finding{f}
 	}
 	if l.PP*v.contextRanks(role) > node {
@@ -241,7 +246,7 @@ func gpusPerPod(v view, role Role) []finding {
 		return []finding{f}
 	}
 	f.field = tpField(role)
-	f.fix = fmt.Sprintf("set %s to %d, or gpu.devicesPerNode to what the nodes have", f.field, v.tpOnNode(role, node))
+	f.ways, f.fix = v.tpWays(role, v.tpOnNode(role, node)), ", or gpu.devicesPerNode to what the nodes have"
 	return []finding{f}
 }
 
@@ -260,7 +265,7 @@ func (v view) widerThanNodes(role Role, gpus int) []finding {
 		fix:     "say the nodes with --nnodes",
 	}
 	if tp := v.tpOnNode(role, mostOfNode); gpus/v.layout(role).TP*tp <= mostOfNode {
-		fd.fix = fmt.Sprintf("set %s to %d, or say the nodes with --nnodes", tpField(role), tp)
+		fd.ways, fd.fix = v.tpWays(role, tp), ", or say the nodes with --nnodes"
 	}
 	return []finding{fd}
 }

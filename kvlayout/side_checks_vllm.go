@@ -99,7 +99,8 @@ func interleaveSpeculation(v view, role Role) []finding {
 	field := layoutField(role, "interleave")
 	fd := finding{
 		field: field, message: fmt.Sprintf("%s interleave %d with dcp %d and speculative decoding (%s)", role, l.Interleave, l.DCP, s.Speculation),
-		fix: fmt.Sprintf("set %s to 1, or remove speculative decoding", field),
+		ways: []way{{set(field, 1)}, {set(field, 1), set(layoutField(role.other(), "interleave"), 1)}},
+		fix:  ", or remove speculative decoding",
 	}
 	if s.Attention != "" && joins(s.Attention) == Unknown {
 		fd.severity = Warn
@@ -126,7 +127,10 @@ func dcpBackend(v view, role Role) []finding {
 		return nil
 	}
 	field := layoutField(role, "dcp")
-	fd := finding{field: field, fix: fmt.Sprintf("set %s to 1", field)}
+	fd := finding{field: field, ways: v.dcpWays(role, 1)}
+	if v.layout(role.other()).DCP > 1 {
+		fd.ways[0], fd.ways[1] = fd.ways[1], fd.ways[0]
+	}
 	if s.Attention != "" && joins(s.Attention) == Unknown {
 		fd.severity = Warn
 	}
@@ -143,7 +147,7 @@ func dcpBackend(v view, role Role) []finding {
 		fd.message = fmt.Sprintf("%s dcp %d on a model without MLA", role, l.DCP)
 	case s.Attention != "" && joins(s.Attention) != Has:
 		fd.message = fmt.Sprintf("%s dcp %d with attention backend %s", role, l.DCP, s.Attention)
-		fd.fix = fmt.Sprintf("use attention backend ROCM_AITER_MLA, or set %s to 1", field)
+		fd.fix = ", or use attention backend ROCM_AITER_MLA"
 	default:
 		return nil
 	}
@@ -206,10 +210,10 @@ func kernelBlock(v view, role Role) []finding {
 	field := string(role) + ".blockSize"
 	fd := finding{
 		field: field, message: fmt.Sprintf("%s has blocks of %d tokens, and ROCM_AITER_FA of 16 or 32", role, block),
-		fix: fmt.Sprintf("set %s to 32", field),
+		ways: []way{{set("prefill.blockSize", 32), set("decode.blockSize", 32)}},
 	}
 	if v.states() { // whose blocks are larger than any that fits
-		fd.field, fd.fix = string(role)+".args", "use another attention backend"
+		fd.field, fd.fix, fd.ways = string(role)+".args", "use another attention backend", nil
 		fd.message += ", to hold the recurrent state of a rank"
 	}
 	return v.bound(role, featureKernelBlocks, fd)
@@ -255,7 +259,7 @@ func hybridShape(v view, role Role) []finding {
 		return nil
 	}
 	m := *v.Model
-	fd := finding{field: "transfer.mover", fix: "set transfer.mover to Agent"}
+	fd := finding{field: "transfer.mover", ways: []way{{useAgent}}}
 	switch states := m.States(); {
 	case len(states) > 1:
 		fd.message = fmt.Sprintf("a model with %d kinds of recurrent state", len(states))
@@ -263,10 +267,10 @@ func hybridShape(v view, role Role) []finding {
 		fd.message = "a model with recurrent state and no attention"
 	case len(states) == 1 && v.Mode == Read && m.AttentionGroups() > 1:
 		fd.message = fmt.Sprintf("a model with recurrent state and %d kinds of attention, in Read mode", m.AttentionGroups())
-		fd.fix += ", or transfer.mode to Write"
+		fd.ways = append(fd.ways, way{useWrite})
 	case len(states) == 1 && s.Speculation != "" && s.Speculation != "dspark":
 		fd.message = fmt.Sprintf("%s has recurrent state and speculative decoding (%s)", role, s.Speculation)
-		fd.field, fd.fix = string(role)+".args", "remove speculative decoding, or use dspark"
+		fd.field, fd.fix, fd.ways = string(role)+".args", "remove speculative decoding, or use dspark", nil
 	default:
 		return nil
 	}
@@ -300,9 +304,13 @@ func slidingWindowWrite(v view, role Role) []finding {
 	if !v.vllmConnector() || v.Mode != Write || v.Model == nil || !v.Model.has(SlidingWindow) || s.NoHybrid {
 		return nil
 	}
+	fix := "add --disable-hybrid-kv-cache-manager"
+	if !v.NoRead {
+		fix += ", or set transfer.mode to Read"
+	}
 	return v.bound(role, featureWriteWindows, finding{
 		field:   string(role) + ".args",
 		message: fmt.Sprintf("%s has layers with windows of %d tokens, in Write mode", role, v.Model.Windows()[0]),
-		fix:     "set transfer.mode to Read, or add --disable-hybrid-kv-cache-manager",
+		fix:     fix,
 	})
 }

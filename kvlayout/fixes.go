@@ -1,0 +1,188 @@
+package kvlayout
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Change gives a field of a pool a value, such as decode.layout.dcp the value 4.
+type Change struct {
+	Field string `json:"field"`
+	Value string `json:"value"`
+}
+
+func (c Change) String() string { return c.Field + " to " + c.Value }
+
+// way is one way to fix a problem: changes that are made together.
+type way []Change
+
+func (w way) String() string {
+	parts := make([]string, 0, len(w))
+	for _, c := range w {
+		parts = append(parts, c.String())
+	}
+	return strings.Join(parts, " and ")
+}
+
+func set(field string, value int) Change { return Change{field, strconv.Itoa(value)} }
+
+// useAgent and others change who moves the bytes, and how.
+var (
+	useAgent = Change{"transfer.mover", string(MoverAgent)}
+	useWrite = Change{"transfer.mode", string(Write)}
+)
+
+// dcpWays are a role's dcp at n, both sides' at n, and none on either.
+func (v view) dcpWays(role Role, n int) []way {
+	field, other := layoutField(role, "dcp"), layoutField(role.other(), "dcp")
+	return []way{{set(field, n)}, {set(field, n), set(other, n)}, {set(field, 1), set(other, 1)}}
+}
+
+// tpWays are a role's tp at n or, as other rules may not take it, below, with the DCP
+// that it has and without.
+func (v view) tpWays(role Role, n int) []way {
+	var ways []way
+	for tries := 0; n > 0 && tries < 4; n-- {
+		if tries == 0 || v.tpFits(v.attentionOf(role, n)) && v.tpFor(role, v.attentionOf(role, n)) == n {
+			ways = append(ways, way{set(tpField(role), n)}, way{set(tpField(role), n), set(layoutField(role, "dcp"), 1)},
+				way{set(tpField(role), n), set(tpField(role.other()), v.tpFor(role.other(), v.attentionOf(role, n)))})
+			tries++
+		}
+	}
+	return ways
+}
+
+// attentionOf is the attention tp of a role's tp, at least 1.
+func (v view) attentionOf(role Role, tp int) int { return max(tp/(v.tpFor(role, 1)), 1) }
+
+// equalTP are decode's tp at prefill's, and prefill's at decode's.
+func (v view) equalTP() []way {
+	p, d, _ := v.unequalTP()
+	here, there := v.tpFor(Decode, p), v.tpFor(Prefill, d)
+	return []way{
+		{set(tpField(Decode), here)},
+		{set(tpField(Decode), here), set("decode.layout.dcp", 1)},
+		{set(tpField(Prefill), there)},
+	}
+}
+
+// mostWays is how many ways out a problem names.
+const mostWays = 2
+
+// chooseFixes ends each problem that has ways out with those that waysOut finds, or with
+// what else its Fix says, or with the first of all. The first is its Set.
+func chooseFixes(p Pair, problems []Problem) {
+	for i := range problems {
+		of := &problems[i]
+		ways := of.ways
+		of.ways = nil
+		if ways == nil {
+			continue
+		}
+		all := *ways
+		if p.NoAgent {
+			all = slices.DeleteFunc(slices.Clone(all), func(w way) bool { return slices.Contains(w, useAgent) })
+		}
+		good := waysOut(p, problems, *of, all)
+		clause, more := strings.CutPrefix(of.Fix, ", or ")
+		switch {
+		case len(good) == 0 && more, len(all) == 0:
+			of.Fix = clause
+		case len(good) == 0:
+			of.told(all[:1])
+		default:
+			of.told(good)
+		}
+	}
+}
+
+// waysOut are the first of the ways that lead to no further refusal, each of other fields.
+func waysOut(p Pair, problems []Problem, of Problem, ways []way) []way {
+	if len(ways) == 1 && of.Fix == "" {
+		return ways // There is no choice.
+	}
+	var good []way
+	for _, w := range ways {
+		if w = w.changing(p); len(good) < mostWays && len(w) > 0 && !w.amongFieldsOf(good) && leadsOut(p, problems, of, w) {
+			good = append(good, w)
+		}
+	}
+	return good
+}
+
+// told puts the ways before what else the problem's Fix says.
+func (p *Problem) told(ways []way) {
+	texts, sets := make([]string, 0, len(ways)), make([]string, 0, len(ways[0]))
+	for _, w := range ways {
+		texts = append(texts, w.String())
+	}
+	for _, c := range ways[0] {
+		sets = append(sets, c.Field+"="+c.Value)
+	}
+	p.Fix, p.Set = "set "+strings.Join(texts, ", or ")+p.Fix, strings.Join(sets, ",")
+}
+
+// changing is the way without what the pair has already.
+func (w way) changing(p Pair) way {
+	return slices.DeleteFunc(slices.Clone(w), func(c Change) bool {
+		q := p
+		q.Prefill.Layout, q.Decode.Layout = p.Prefill.Layout.Defaulted(), p.Decode.Layout.Defaulted()
+		before := q
+		return c.apply(&q) && q == before
+	})
+}
+
+// amongFieldsOf says whether one of the ways sets no other fields than w.
+func (w way) amongFieldsOf(ways []way) bool {
+	sets := func(field string) bool {
+		return slices.ContainsFunc(w, func(c Change) bool { return c.Field == field })
+	}
+	return slices.ContainsFunc(ways, func(o way) bool {
+		return !slices.ContainsFunc(o, func(c Change) bool { return !sets(c.Field) })
+	})
+}
+
+// leadsOut says whether the pair is rid of a problem by a change, and gets no refusal in
+// its place.
+func leadsOut(p Pair, before []Problem, of Problem, w way) bool {
+	for _, c := range w {
+		if !c.apply(&p) {
+			return false
+		}
+	}
+	mover, _ := ResolveMover(p)
+	return !slices.ContainsFunc(newView(p, mover).checkAll(rules()), func(after Problem) bool {
+		same := after.Rule == of.Rule && after.Field == of.Field && after.Severity == of.Severity
+		return same || after.Severity == Refuse && !slices.ContainsFunc(before, func(o Problem) bool {
+			return o.Severity == Refuse && o.Rule == after.Rule && o.Field == after.Field
+		})
+	})
+}
+
+// apply makes the change, if it is of what a pair has.
+func (c Change) apply(p *Pair) bool {
+	switch c.Field {
+	case "transfer.mover":
+		p.Mover = Mover(c.Value)
+		return true
+	case "transfer.mode":
+		p.Mode = Mode(c.Value)
+		return true
+	}
+	role, field, _ := strings.Cut(c.Field, ".")
+	side := &p.Prefill
+	if role == string(Decode) {
+		side = &p.Decode
+	}
+	l := &side.Layout
+	into, ok := map[string]*int{
+		"layout.tp": &l.TP, "layout.dp": &l.DP, "layout.dpLocal": &l.DPLocal, "layout.dcp": &l.DCP, "layout.interleave": &l.Interleave,
+		"blockSize": &side.BlockSize,
+	}[field]
+	n, err := strconv.Atoi(c.Value)
+	if ok && err == nil {
+		*into = n
+	}
+	return ok && err == nil
+}
