@@ -85,14 +85,17 @@ type PDPoolSpec struct {
 // ModelSpec names a model.
 type ModelSpec struct {
 	// name is what the engine is asked to load, and the key into the catalog of
-	// KV geometries.
+	// KV geometries. It is an argument of a program and has no control characters.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[^\p{Cc}\p{Zl}\p{Zp}]+$`
 	// +required
 	Name string `json:"name,omitempty"`
-	// servedName is the name that clients use. Unset, it is name.
+	// servedName is the name that clients use, without control characters. Unset, it
+	// is name.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[^\p{Cc}\p{Zl}\p{Zp}]+$`
 	// +optional
 	ServedName string `json:"servedName,omitempty"`
 	// maxLength is the longest sequence (prompt and answer) in tokens. Unset, it

@@ -47,6 +47,7 @@ type EngineSpec struct {
 	// Simulator, whose image is a setting of the operator. A role may set its own.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^[^\p{Cc}\p{Zl}\p{Zp}]+$`
 	// +optional
 	Image string `json:"image,omitempty"`
 	// version is the engine's version, such as 0.33.0. Unset, it is read from the
@@ -55,6 +56,7 @@ type EngineSpec struct {
 	// the Simulator has no version (both warn, rule engine-version).
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[^\p{Cc}\p{Zl}\p{Zp}]+$`
 	// +optional
 	Version string `json:"version,omitempty"`
 	// blockSize is the number of tokens that one block of the KV cache holds on
@@ -69,14 +71,16 @@ type EngineSpec struct {
 	// +default="Auto"
 	// +optional
 	KVCacheType KVCacheType `json:"kvCacheType,omitempty"`
-	// kvCacheMemory is the memory of one GPU that holds KV cache. Unset, it is the
-	// engine's own choice.
+	// kvCacheMemory is the memory of one GPU that holds KV cache, at most 1Pi, with
+	// room for a block (rule kv-memory). Unset, it is the engine's own choice.
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self > 0 : !string(self).matches('[eE][+-]?0*[1-9][0-9]{2}|^-')",message="kvCacheMemory must be more than 0, and have an exponent of two digits at most"
 	// +optional
 	KVCacheMemory *resource.Quantity `json:"kvCacheMemory,omitempty"`
 	// args are further command line arguments of the engine, for both roles. A
 	// flag that a field of the pool stands for is refused (rule args-owned).
 	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:validation:items:MaxLength=4096
+	// +kubebuilder:validation:items:Pattern=`^([^\p{Cc}]|[\t\n\r])*$`
 	// +listType=atomic
 	// +optional
 	Args []string `json:"args,omitempty"`
@@ -155,11 +159,13 @@ type RoleSpec struct {
 	// image replaces engine.image for this role.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^[^\p{Cc}\p{Zl}\p{Zp}]+$`
 	// +optional
 	Image string `json:"image,omitempty"`
 	// args are appended to engine.args for this role.
 	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:validation:items:MaxLength=4096
+	// +kubebuilder:validation:items:Pattern=`^([^\p{Cc}]|[\t\n\r])*$`
 	// +listType=atomic
 	// +optional
 	Args []string `json:"args,omitempty"`
@@ -177,7 +183,8 @@ type RoleSpec struct {
 	// the pod which the operator renders, lists by their keys (strategic merge).
 	// The engine's container is named engine, the agent's transfer-agent. Unknown
 	// fields, and fields that the operator owns, are refused (rule template-owned).
-	// At most 64 KiB.
+	// At most 64 KiB, 2048 values, 128 elements of a list, and 32 lists and objects in
+	// each other.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Template *runtime.RawExtension `json:"template,omitempty"`
@@ -199,6 +206,7 @@ type RouterSpec struct {
 	// image is the router's container image. Unset, it is the operator's setting.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^[^\p{Cc}\p{Zl}\p{Zp}]+$`
 	// +optional
 	Image string `json:"image,omitempty"`
 	// resources are CPU and memory of a router pod. Unset, a small request is made.
