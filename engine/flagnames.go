@@ -164,33 +164,37 @@ func (f *facts) unknownFlag(d *dialect, g Flag) {
 		return // said with the underscores
 	}
 	if short, number := d.glued(g.Spelled); short.name != "" {
-		f.unreadOr(g.Index, short.owner.field, "%s is no flag of %s: write -%s %s", brief(g.Spelled), f.in.Engine, short.short, number)
+		kind := Unread
+		if short.owner.field == "" {
+			kind = Remark
+		}
+		f.keep(g.Index, kind, short.owner.field, "%s is no flag of %s: write -%s %s", brief(g.Spelled), f.in.Engine, short.short, number)
 		return
 	}
 	spelled := g.Spelled
 	if d.flexible {
 		spelled = "--" + g.Name
 	}
+	// Of the very release that is known here, the parser ends with it.
+	kind := Remark
+	if f.in.Version == release {
+		kind = Stops
+	}
 	near := d.nearest(spelled)
 	if near == "" {
-		f.note(g.Index, "%s %s has no flag %s", f.in.Engine, release, brief(g.Spelled))
+		f.keep(g.Index, kind, "", "%s %s has no flag %s", f.in.Engine, release, brief(g.Spelled))
 		return
 	}
-	f.unreadOr(g.Index, f.field(near[2:]), "%s %s has no flag %s: did you mean %s?", f.in.Engine, release, brief(g.Spelled), near)
+	field := f.field(near[2:])
+	if field != "" && kind == Remark {
+		kind = Unread
+	}
+	f.keep(g.Index, kind, field, "%s %s has no flag %s: did you mean %s?", f.in.Engine, release, brief(g.Spelled), near)
 }
 
 // beginsField says that a flag with a field in the spec begins so.
 func (d *dialect) beginsField(name string) bool {
 	return slices.ContainsFunc(d.flags, func(k known) bool { return k.owner.field != "" && k.begins(name) })
-}
-
-// unreadOr is unread where the rules know a field, and a remark where they don't.
-func (f *facts) unreadOr(index int, field, format string, args ...any) {
-	kind := Remark
-	if field != "" {
-		kind = Unread
-	}
-	f.keep(index, kind, field, format, args...)
 }
 
 // glued finds a short name with a number right behind it, such as -tp8.

@@ -85,6 +85,9 @@ func TestUnknownFlags(t *testing.T) {
 		{moriio("") + "--foo bar baz", engine.Remark, "", "vLLM 0.33.0 has no flag --foo"},
 		{moriio("") + "--nonsense=1", engine.Remark, "", "has no flag --nonsense"},
 		{moriio("") + "--uvicorn-log-level info --no-enable-log-requests --disable-uvicorn-access-log -O3 --enable_log_outputs", "", "", ""},
+		{"pip install vllm==0.33.0; " + moriio("") + "--nonsense=1", engine.Stops, "", "vLLM 0.33.0 has no flag --nonsense"},
+		{"pip install vllm==0.33.0; " + moriio("") + "--block-sise=1", engine.Stops, "engine.blockSize", "did you mean --block-size?"},
+		{"pip install vllm==0.32.0; " + moriio("") + "--nonsense=1", engine.Remark, "", "has no flag"},
 		{moriio("") + "--data-parallel 8", engine.Unread, "", "several that begin so"},
 		{moriio("") + "--disable 8", engine.Remark, "", "several that begin so"},
 		{sglangDecode + "--tensor-parallell-size 4", engine.Unread, "layout.tp", "did you mean --tensor-parallel-size?"},
@@ -152,10 +155,14 @@ func TestSplitNotes(t *testing.T) {
 		{moriio("") + "'--tensor-parallel-size 4'", engine.Stops, "layout.tp", "in one argument"},
 		{moriio("") + "-tp 8 \\ \n --block-size 64", engine.Stops, "", "the backslash is followed by a blank"},
 		{moriio("") + "-tp 8 # more\n  --block-size 64", engine.Unread, "", "belongs to no command"},
-		{moriio("") + "\\\n # more\n  -dcp 8", engine.Unread, "", "belongs to no command"},
+		{moriio("") + "\\\n # more\n  # still\n\n  -dcp 8", engine.Stops, "", "this comment ends the command"},
+		{moriio("") + "-tp 8 \\\n # more\nvllm serve n -dcp 8", "", "", ""},
 		{"ls \\ \n\n" + moriio("") + "-tp 8", "", "", ""},
 	} {
 		n.check(t)
+	}
+	if in, _ := read(t, moriio("")+"\\\n # more\n  -dcp 8 \\\n  # still\n  -tp 8"); in.Layout != (kvlayout.Layout{TP: 8, DCP: 8}) {
+		t.Errorf("%+v", in.Layout)
 	}
 	s := engine.ParseCommandsOf(kvlayout.VLLM, moriio("")+"-tp 8 # more\n  --block-size 64")
 	if len(s.Launches) != 1 || len(s.Notes) != 1 || s.Notes[0].Place.String() != "2:3" {

@@ -108,6 +108,7 @@ type reader struct {
 	stored   int             // words of variables
 	args     int             // arguments of launches
 	framed   int             // branches and loops
+	heres    int             // texts of $(cat <<END) that were looked for
 	merged   int             // words of arrays that branches set apart
 	// installed is the release of an engine that the text installs.
 	installed map[kvlayout.Engine]string
@@ -216,11 +217,8 @@ func (c command) launch(kind kvlayout.Engine, at int, args []word) {
 		l.open = append(l.open, w.open)
 		l.maybe = append(l.maybe, w.maybe)
 	}
-	if at := c.shell.broken; at > 0 {
-		l.notes = append(l.notes, Note{
-			Place: r.place(at - 1), Kind: Stops,
-			Text: "the backslash is followed by a blank, so the line is not continued: the engine is given the blank, and nothing of what follows",
-		})
+	if b := c.shell.broken; b.text != "" {
+		l.notes = append(l.notes, Note{Place: r.place(b.at), Kind: Stops, Text: b.text})
 	}
 	l.Env, l.envPlaces = c.environment()
 	r.out.Launches = append(r.out.Launches, l)

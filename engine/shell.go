@@ -18,18 +18,25 @@ type shell struct {
 	image string // in a container of this image
 	host  bool   // on the host's network
 
-	words    []word // of the command that is read
-	sets     []setting
-	heredocs []string // ends of here-documents that begin at the next line
-	frames   []frame
-	unframed int  // frames that are too deep to be told apart
-	tested   bool // the command before was a test
-	guards   bool // the next command runs only if this one says so
-	guarded  bool // the command runs only if a test before it says so
-	broken   int  // offset + 1 of a backslash in the command that a blank follows
-	braces   int  // failed looks for JSON without quotes
+	words     []word // of the command that is read
+	sets      []setting
+	heredocs  []string // ends of here-documents that begin at the next line
+	frames    []frame
+	unframed  int    // frames that are too deep to be told apart
+	tested    bool   // the command before was a test
+	guards    bool   // the next command runs only if this one says so
+	guarded   bool   // the command runs only if a test before it says so
+	continued int    // where the line begins that a backslash continued last; -1 none
+	broken    broken // where a shell would end the command that is read
+	braces    int    // failed looks for JSON without quotes
 
 	b wordBuilder
+}
+
+// broken is where a shell ends a command that goes on below, and why.
+type broken struct {
+	at   int // offset in the pasted text
+	text string
 }
 
 // at is the offset in the pasted text.
@@ -48,7 +55,7 @@ func (s *shell) run() {
 // end of the text.
 func (s *shell) command() bool {
 	s.words, s.sets = s.words[:0], s.sets[:0]
-	s.broken = 0
+	s.broken, s.continued = broken{}, -1
 	s.guarded, s.guards = s.guards && s.tested, false
 	s.fence()
 	for {
@@ -60,7 +67,9 @@ func (s *shell) command() bool {
 		c := s.src[s.pos]
 		switch {
 		case c == '#':
+			from := s.pos
 			s.comment()
+			s.resume(from)
 		case placeholderLength(s.src[s.pos:]) > 0:
 			s.word()
 		case c == '<', c == '>', c == '&' && strings.HasPrefix(s.src[s.pos:], "&>"):
@@ -88,18 +97,43 @@ func (s *shell) blanks() {
 				return
 			}
 			if strings.Trim(s.src[s.pos+1:skipped], "\r") != "" {
-				s.broken = s.at(s.pos) + 1
+				s.broken = broken{s.at(s.pos), "the backslash is followed by a blank, so the line is not continued: the engine is given the blank, and nothing of what follows"}
 			}
 			s.pos = min(skipped+1, len(s.src))
+			s.continued = s.pos
 		default:
 			return
 		}
 	}
 }
 
+// resume goes on after a comment, which begins at an offset, among continued lines that are flags. A shell ends the
+// command there, which is hardly what was meant.
+func (s *shell) resume(from int) {
+	if s.continued < 0 || len(s.words) == 0 || strings.Contains(s.src[s.continued:s.pos], "\n") {
+		return
+	}
+	at, rest := s.pos, strings.TrimLeft(s.src[s.pos:], " \t\r\n")
+	for range maxNested {
+		if !strings.HasPrefix(rest, "#") {
+			break
+		}
+		_, rest, _ = strings.Cut(rest, "\n")
+		rest = strings.TrimLeft(rest, " \t\r\n")
+	}
+	if next := len(s.src) - len(rest); strings.HasPrefix(rest, "-") && strings.Count(s.src[at:next], "\n") < 2*maxNested {
+		s.broken = broken{s.at(from), "this comment ends the command: the engine is given nothing of what follows"}
+		s.pos = next
+		s.continued = next
+	}
+}
+
 // fence skips the line that begins or ends a block of code in a page of text.
 func (s *shell) fence() {
-	rest := strings.TrimLeft(s.src[s.pos:], " \t\r\n")
+	rest := strings.TrimLeft(s.src[s.pos:], " \t\r")
+	if !strings.HasPrefix(rest, "```") {
+		return
+	}
 	at := len(s.src) - len(rest)
 	line, _, _ := strings.Cut(rest, "\n")
 	if name, ok := strings.CutPrefix(strings.TrimSpace(line), "```"); !ok || strings.ContainsAny(name, "` \t$") {

@@ -20,6 +20,9 @@ func (s *shell) hereText(whole bool) bool {
 	if m == nil {
 		return false
 	}
+	if s.heres++; s.heres > maxNotes {
+		return false
+	}
 	quoted, end := m[4] != m[5], src[m[6]:m[7]]
 	from := s.pos + m[1]
 	to, after := hereEnd(s.src, from, end)
@@ -89,8 +92,9 @@ func (s *shell) arithmetic() bool {
 	if !strings.HasPrefix(src, "$((") {
 		return false
 	}
+	src = src[:min(len(src), maxArithmetic)]
 	n := strings.Index(src, "))")
-	if n < 0 || n > maxArithmetic {
+	if n < 0 {
 		return false
 	}
 	for strings.HasPrefix(src[n:], ")))") {
