@@ -235,15 +235,22 @@ func launchOf(file string, s engine.Script, role kvlayout.Role) (engine.Launch, 
 // place is where a command line says what a field of the spec says, else where it
 // begins.
 func (s startedSide) place(field string) manifest.Place {
-	at := s.launch.Place
 	// What a role replaces has one flag with the field of both.
 	for _, f := range []string{field, "engine." + field, "model." + field} {
-		if found, ok := s.launch.FieldPlace(f); ok {
-			at = found
-			break
+		if at, ok := s.launch.FieldPlace(f); ok {
+			return s.at(at)
+		}
+		if flag := engine.FieldFlag(s.Engine, f); flag != "" {
+			if at, ok := s.flagPlace(strings.TrimPrefix(flag, "--")); ok {
+				return at
+			}
 		}
 	}
-	return manifest.Place{File: s.file, Line: at.Line, Column: at.Column}
+	return s.at(s.launch.Place)
+}
+
+func (s startedSide) at(p engine.Place) manifest.Place {
+	return manifest.Place{File: s.file, Line: p.Line, Column: p.Column}
 }
 
 // place is where the pair says what a field of the spec says.
@@ -262,15 +269,20 @@ func (c commandPair) verdict() Verdict {
 		Name: cmp.Or(c.decode.Served, c.prefill.Served, "(no model)"), Place: c.prefill.place(""),
 		Layout: c.label(c.prefill, gaps) + " -> " + c.label(c.decode, gaps),
 	}
-	for _, n := range c.notes {
-		if n.Kind == engine.Stops {
-			v.Problems = append(v.Problems, c.stops(n))
-			continue
-		}
-		v.Notes = append(v.Notes, n.Note)
-	}
 	for _, p := range slices.Concat(firstApart(apartDespite(c.apart, gaps)), found(c.pair, gaps)) {
 		v.Problems = append(v.Problems, c.placed(p))
+	}
+	ruled := slices.Clone(v.Problems)
+	for _, n := range c.notes {
+		if n.Kind != engine.Stops {
+			v.Notes = append(v.Notes, n.Note)
+			continue
+		}
+		// A rule that refuses the same field says more.
+		p := c.stops(n)
+		if !slices.ContainsFunc(ruled, func(r Problem) bool { return refuses(r) && r.Field == p.Field && n.Field != "" }) {
+			v.Problems = append(v.Problems, p)
+		}
 	}
 	v.conclude()
 	if !v.Unread {
@@ -283,7 +295,7 @@ func (c commandPair) verdict() Verdict {
 func (c commandPair) placed(p kvlayout.Problem) Problem {
 	out := Problem{Problem: p, Place: c.place(p.Field), Flag: c.flag(p.Field), FixByFlags: c.inFlags(p.Fix)}
 	role, field, _ := strings.Cut(p.Field, ".")
-	if field != "args" {
+	if out.Flag != "" || field == "" {
 		return out
 	}
 	side := c.decode
@@ -292,10 +304,9 @@ func (c commandPair) placed(p kvlayout.Problem) Problem {
 	}
 	if p.Rule == "role-said" {
 		out.FixByFlags = side.saysRole() + ", or " + p.Fix
-		p.Fix = out.FixByFlags
 	}
 	// No field stands for these, and the sentences name the flag.
-	for _, flag := range append(flagWord.FindAllString(p.Fix+" "+p.Message, -1), flagOfRule(p.Rule)) {
+	for _, flag := range append(flagWord.FindAllString(out.FixByFlags+" "+p.Fix+" "+p.Message, -1), flagOfRule(p.Rule)) {
 		if at, ok := side.flagPlace(strings.TrimPrefix(flag, "--")); ok {
 			out.Place, out.Flag = at, flag
 			break
@@ -332,8 +343,7 @@ func (s startedSide) flagPlace(name string) (manifest.Place, bool) {
 	if !ok {
 		return manifest.Place{}, false
 	}
-	at := s.launch.ArgPlace(f.Index)
-	return manifest.Place{File: s.file, Line: at.Line, Column: at.Column}, true
+	return s.at(s.launch.ArgPlace(f.Index)), true
 }
 
 // firstApart leaves out what follows where engines or connectors are not the same.

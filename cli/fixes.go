@@ -44,6 +44,7 @@ var (
 	fewWords      = strings.NewReplacer(
 		"an engine.image of ", "", "one engine.image ", "one image ", "engine.image", "image",
 		"set model.geometry from the model's config.json (kind, layers, attentionHeads, kvHeads, headValues)", "give the model's config.json with --config",
+		"name the model once, in model.name", "give both command lines one model",
 		", or gpu.devicesPerNode to what the nodes have", "",
 		"use prefill.replicas for more", "start more prefill instances", "use decode.replicas for more", "start more decode instances",
 		"engine.version to the release in the image", "--engine-version with the release in the image",

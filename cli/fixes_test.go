@@ -26,6 +26,7 @@ func TestFixesSpeakOfFlags(t *testing.T) {
 		"raise decode.replicas to 3":                      "start 3 decode instances",
 		"use an engine.image of vLLM 0.33.0 or later":     "use vLLM 0.33.0 or later",
 		"set decode.layout.tp to a number from 1 to 1024": "give decode --tensor-parallel-size a number from 1 to 1024",
+		"name the model once, in model.name":              "give both command lines one model",
 		"remove --attn-cp-size on decode":                 "",
 	} {
 		if got := c.inFlags(fix); got != want {

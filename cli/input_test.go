@@ -137,13 +137,24 @@ func TestSpelling(t *testing.T) {
 		{[]string{"plan", "-f", pool, "--kv-memory", "90"}, "holds no block, which takes"},
 		{[]string{"plan"}, "filename prefill-cmd"},
 		{append([]string{"plan", "-f", pool}, pair...), "filename prefill-cmd"},
-		{[]string{"geometry", "--model", "DeepSeek-R1"}, "but deepseek-ai/DeepSeek-R1, deepseek-ai/DeepSeek-R1-0528"},
+		{[]string{"geometry", "--model", "Qwen3-235B"}, "but Qwen/Qwen3-235B-A22B, "},
 		{[]string{"geometry", "--model", "testdata"}, "give its config.json with --config"},
 		{[]string{"geometry", "--config", "testdata/broken.json"}, "testdata/broken.json:3:"},
 	} {
 		got := run(t, "", c.args...)
 		if got.code != 2 || got.err == nil || !strings.Contains(got.err.Error(), c.want) {
 			t.Errorf("%v: exit status %d: %v, want %q", c.args, got.code, got.err, c.want)
+		}
+	}
+}
+
+// TestNoFiles holds that what kubectl would take for -f is told what to give here.
+func TestNoFiles(t *testing.T) {
+	for path, want := range map[string]string{
+		"https://example.org/pool.yaml": "fetch it and give it as -f -", "a.yaml,b.yaml": "give each file its own -f", "none.yaml": "no such file",
+	} {
+		if got := run(t, "", "check", "-f", path); got.code != 2 || got.err == nil || !strings.Contains(got.err.Error(), path+": ") || !strings.Contains(got.err.Error(), want) {
+			t.Errorf("%s: exit status %d: %v: %s", path, got.code, got.err, got.out)
 		}
 	}
 }

@@ -81,9 +81,26 @@ func TestStops(t *testing.T) {
 	}
 }
 
+// TestOneFactOnce holds that what a rule refuses is not told as what stops the engine too.
+func TestOneFactOnce(t *testing.T) {
+	const serve = "python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --disaggregation-transfer-backend mori --disaggregation-mode "
+	v := checkPair(t, serve+"prefill --tp-size 8 --dp-size 16 --enable-dp-attention", serve+"decode --tp-size 8", "--engine", "SGLang")
+	var rules []string
+	for _, p := range v.Problems {
+		if refuses(p) {
+			rules = append(rules, p.Rule)
+		}
+	}
+	if !slices.Equal(rules, []string{"degrees"}) {
+		t.Errorf("%v: %+v", rules, v.Problems)
+	}
+}
+
 // TestStrictSaysWhy holds that notes are counted, and that --strict names what fails.
 func TestStrictSaysWhy(t *testing.T) {
-	prefill, decode := vllm("kv_producer", "Qwen/Qwen3-32B -tp 4 --block-size 16 --no-such-flag 3"), vllm("kv_consumer", "Qwen/Qwen3-32B -tp 4 --block-size 16")
+	// A shell would take the quotes of this JSON away, which is a note.
+	prefill := strings.ReplaceAll(vllm("kv_producer", "Qwen/Qwen3-32B -tp 4 --block-size 16"), "'", "")
+	decode := vllm("kv_consumer", "Qwen/Qwen3-32B -tp 4 --block-size 16")
 	args := []string{"check", "--prefill-cmd", prefill, "--decode-cmd", decode, "--engine-version", "0.33.0"}
 	if got := run(t, "", args...); got.code != 0 || !strings.Contains(got.out, "0 warnings, 1 note\n") || strings.Contains(got.out, "--strict") {
 		t.Errorf("exit status %d: %s", got.code, got.out)
