@@ -2,7 +2,6 @@ package kvlayout
 
 import (
 	"slices"
-	"strings"
 	"sync"
 )
 
@@ -19,17 +18,12 @@ func Models() []Model {
 	return all
 }
 
-// LookupModel returns a model by its Hugging Face name; upper and lower case count
-// as equal. The Name of the result is as the catalog spells it.
+// LookupModel returns the model of the catalog that a name or path stands for, as
+// FindModel does for those who need not tell how it was matched. The Name of the
+// result is as the catalog spells it.
 func LookupModel(name string) (Model, bool) {
-	for _, f := range families() {
-		for _, n := range f.names {
-			if strings.EqualFold(n, name) {
-				return f.named(n), true
-			}
-		}
-	}
-	return Model{}, false
+	m, match := FindModel(name)
+	return m, match != ""
 }
 
 // Catalog returns the geometries of those models that one group of equal attention
@@ -44,9 +38,9 @@ func Catalog() []Geometry {
 	return all
 }
 
-// Lookup returns the geometry of a model by its Hugging Face name; upper and lower
-// case count as equal. It is not found where LookupModel finds it and a Geometry
-// cannot say it. The Model of the result is the name as the catalog spells it.
+// Lookup returns the geometry of the model that a name or path stands for, as
+// FindModel finds it. It is not found where FindModel finds it and a Geometry cannot
+// say it. The Model of the result is the name as the catalog spells it.
 func Lookup(model string) (Geometry, bool) {
 	m, ok := LookupModel(model)
 	if !ok {

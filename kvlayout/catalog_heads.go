@@ -10,15 +10,27 @@ func denseFamilies() []family {
 	qwen3 := func(heads int) Model {
 		return Model{Architecture: "Qwen3ForCausalLM", AttentionHeads: heads, MaxLength: 40960}
 	}
-	return []family{
-		// meta-llama/Meta-Llama-3.1-8B.
-		checkpoints(llama(32), grouped(32, 8, 128), nil, "meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-8B-Instruct"),
-		// meta-llama/Llama-3.3-70B-Instruct, meta-llama/Meta-Llama-3.1-70B.
+	llama3 := func(heads int) Model {
+		return Model{Architecture: "LlamaForCausalLM", AttentionHeads: heads, MaxLength: 8192}
+	}
+	return append(qwen25Families(), []family{
+		// meta-llama/Meta-Llama-3-8B as LitGPT configures it from that file.
+		checkpoints(llama3(32), grouped(32, 8, 128), nil, "meta-llama/Meta-Llama-3-8B", "meta-llama/Meta-Llama-3-8B-Instruct"),
+		// meta-llama/Meta-Llama-3-70B as LitGPT configures it from that file.
+		checkpoints(llama3(64), grouped(80, 8, 128), nil, "meta-llama/Meta-Llama-3-70B", "meta-llama/Meta-Llama-3-70B-Instruct"),
+		// meta-llama/Meta-Llama-3.1-8B, which was the name of Llama-3.1-8B; the distilled
+		// one as LitGPT configures it.
+		checkpoints(llama(32), grouped(32, 8, 128), nil, "meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-8B-Instruct",
+			"meta-llama/Meta-Llama-3.1-8B", "meta-llama/Meta-Llama-3.1-8B-Instruct", "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"),
+		// meta-llama/Llama-3.3-70B-Instruct, meta-llama/Meta-Llama-3.1-70B; the distilled
+		// one as LitGPT configures it.
 		checkpoints(llama(64), grouped(80, 8, 128), nil,
-			"meta-llama/Llama-3.3-70B-Instruct", "meta-llama/Llama-3.1-70B", "meta-llama/Llama-3.1-70B-Instruct"),
+			"meta-llama/Llama-3.3-70B-Instruct", "meta-llama/Llama-3.1-70B", "meta-llama/Llama-3.1-70B-Instruct",
+			"meta-llama/Meta-Llama-3.1-70B", "meta-llama/Meta-Llama-3.1-70B-Instruct", "deepseek-ai/DeepSeek-R1-Distill-Llama-70B"),
 		// meta-llama/Meta-Llama-3.1-405B.
 		checkpoints(llama(128), grouped(126, 8, 128), nil,
-			"meta-llama/Llama-3.1-405B", "meta-llama/Llama-3.1-405B-Instruct", "meta-llama/Llama-3.1-405B-Instruct-FP8"),
+			"meta-llama/Llama-3.1-405B", "meta-llama/Llama-3.1-405B-Instruct", "meta-llama/Llama-3.1-405B-Instruct-FP8",
+			"meta-llama/Meta-Llama-3.1-405B", "meta-llama/Meta-Llama-3.1-405B-Instruct"),
 		// Qwen/Qwen3-0.6B, Qwen/Qwen3-1.7B.
 		checkpoints(qwen3(16), grouped(28, 8, 128), nil, "Qwen/Qwen3-0.6B", "Qwen/Qwen3-1.7B"),
 		// Qwen/Qwen3-4B as LitGPT configures it from that file; Qwen/Qwen3-8B.
@@ -35,6 +47,31 @@ func denseFamilies() []family {
 		checkpoints(
 			Model{Architecture: "Phi3ForCausalLM", AttentionHeads: 40, MaxLength: 16384}, grouped(40, 10, 128), nil,
 			"microsoft/phi-4"),
+	}...)
+}
+
+// qwen25Families are Qwen2.5, as LitGPT configures it from those files. Of the longest
+// sequence it has the base models' alone: the instruction-tuned ones' files say
+// 32,768, as Qwen's model cards tell, which describe how to raise it.
+func qwen25Families() []family {
+	qwen25 := func(heads, length int) Model {
+		return Model{Architecture: "Qwen2ForCausalLM", AttentionHeads: heads, MaxLength: length}
+	}
+	const base, short = 131072, 32768
+	return []family{
+		checkpoints(qwen25(14, short), grouped(24, 2, 64), nil, "Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B-Instruct"),
+		checkpoints(qwen25(16, short), grouped(36, 2, 128), nil, "Qwen/Qwen2.5-3B", "Qwen/Qwen2.5-3B-Instruct"),
+		checkpoints(qwen25(28, base), grouped(28, 4, 128), nil, "Qwen/Qwen2.5-7B"),
+		checkpoints(qwen25(28, short), grouped(28, 4, 128), nil,
+			"Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-Coder-7B", "Qwen/Qwen2.5-Coder-7B-Instruct"),
+		checkpoints(qwen25(40, base), grouped(48, 8, 128), nil, "Qwen/Qwen2.5-14B"),
+		checkpoints(qwen25(40, short), grouped(48, 8, 128), nil,
+			"Qwen/Qwen2.5-14B-Instruct", "Qwen/Qwen2.5-Coder-14B", "Qwen/Qwen2.5-Coder-14B-Instruct"),
+		checkpoints(qwen25(40, base), grouped(64, 8, 128), nil, "Qwen/Qwen2.5-32B"),
+		checkpoints(qwen25(40, short), grouped(64, 8, 128), nil,
+			"Qwen/Qwen2.5-32B-Instruct", "Qwen/Qwen2.5-Coder-32B", "Qwen/Qwen2.5-Coder-32B-Instruct"),
+		checkpoints(qwen25(64, base), grouped(80, 8, 128), nil, "Qwen/Qwen2.5-72B"),
+		checkpoints(qwen25(64, short), grouped(80, 8, 128), nil, "Qwen/Qwen2.5-72B-Instruct"),
 	}
 }
 
@@ -72,9 +109,9 @@ func expertFamilies() []family {
 			"Qwen/Qwen3-VL-235B-A22B-Instruct", "Qwen/Qwen3-VL-235B-A22B-Thinking"),
 		// zai-org/GLM-4.5: 3 dense and 89 MoE layers and num_nextn_predict_layers 1.
 		checkpoints(glm(160, 131072), grouped(92, 8, 128), grouped(1, 8, 128), "zai-org/GLM-4.5", "zai-org/GLM-4.5-FP8"),
-		// zai-org/GLM-4.7-FP8; GLM-4.6 is the same. Their draft layer is not in the
-		// fields that were found.
-		checkpoints(glm(160, 202752), grouped(92, 8, 128), nil,
+		// zai-org/GLM-4.7-FP8; GLM-4.6 is the same. num_nextn_predict_layers 1, as the
+		// weights' model.layers.92 has it.
+		checkpoints(glm(160, 202752), grouped(92, 8, 128), grouped(1, 8, 128),
 			"zai-org/GLM-4.6", "zai-org/GLM-4.6-FP8", "zai-org/GLM-4.7", "zai-org/GLM-4.7-FP8"),
 		// zai-org/GLM-4.5-Air: the defaults of Transformers' Glm4MoeConfig.
 		checkpoints(glm(128, 131072), grouped(46, 8, 128), grouped(1, 8, 128), "zai-org/GLM-4.5-Air", "zai-org/GLM-4.5-Air-FP8"),
@@ -108,13 +145,14 @@ func windowFamilies() []family {
 			Model{Architecture: "GptOssForCausalLM", AttentionHeads: 64, Experts: 128, MaxLength: 131072},
 			interleaved(SlidingWindow, 18, 18, 8, 64, 128), nil, "openai/gpt-oss-120b"),
 		// google/gemma-3-12b-it, text_config: every sixth layer is full,
-		// sliding_window 1024. The context length is left out there.
+		// sliding_window 1024. The context length is left out there and is that of
+		// Transformers' Gemma3TextConfig.
 		checkpoints(
-			Model{Architecture: "Gemma3ForConditionalGeneration", AttentionHeads: 16},
+			Model{Architecture: "Gemma3ForConditionalGeneration", AttentionHeads: 16, MaxLength: gemma3Length},
 			interleaved(SlidingWindow, 40, 8, 8, 256, 1024), nil, "google/gemma-3-12b-it", "google/gemma-3-12b-pt"),
 		// google/gemma-3-27b-it, text_config.
 		checkpoints(
-			Model{Architecture: "Gemma3ForConditionalGeneration", AttentionHeads: 32},
+			Model{Architecture: "Gemma3ForConditionalGeneration", AttentionHeads: 32, MaxLength: gemma3Length},
 			interleaved(SlidingWindow, 52, 10, 16, 128, 1024), nil, "google/gemma-3-27b-it", "google/gemma-3-27b-pt"),
 		// google/gemma-4-26B-A4B, text_config: every sixth layer is full, with
 		// num_global_key_value_heads 2 of global_head_dim 512.

@@ -13,9 +13,10 @@ func mlaFamilies() []family {
 			"deepseek-ai/DeepSeek-R1", "deepseek-ai/DeepSeek-R1-0528", "deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-V3-0324",
 			"deepseek-ai/DeepSeek-V3.1", "deepseek-ai/DeepSeek-V3.1-Terminus"),
 		// deepseek-ai/DeepSeek-V2-Lite, as Primus and MaxText configure it from that
-		// file.
+		// file; its longest sequence is 40 x 4,096 (rope_scaling), as conversions of it to
+		// GGUF have it (llama.cpp #7519).
 		checkpoints(
-			Model{Architecture: "DeepseekV2ForCausalLM", AttentionHeads: 16, Experts: 64}, latents(27), nil,
+			Model{Architecture: "DeepseekV2ForCausalLM", AttentionHeads: 16, Experts: 64, MaxLength: 163840}, latents(27), nil,
 			"deepseek-ai/DeepSeek-V2-Lite", "deepseek-ai/DeepSeek-V2-Lite-Chat"),
 		// moonshotai/Kimi-K2-Instruct.
 		checkpoints(
@@ -30,9 +31,10 @@ func mlaFamilies() []family {
 		checkpoints(
 			Model{Architecture: "KimiK25ForConditionalGeneration", AttentionHeads: 64, Experts: 384, MaxLength: 262144}, latents(61), nil,
 			"moonshotai/Kimi-K2.5", "moonshotai/Kimi-K2.6"),
-		// zai-org/GLM-4.7-Flash.
+		// zai-org/GLM-4.7-Flash: num_nextn_predict_layers 1, model.layers.47 of the
+		// weights, with latent attention too.
 		checkpoints(
-			Model{Architecture: "Glm4MoeLiteForCausalLM", AttentionHeads: 20, Experts: 64, MaxLength: 202752}, latents(47), nil,
+			Model{Architecture: "Glm4MoeLiteForCausalLM", AttentionHeads: 20, Experts: 64, MaxLength: 202752}, latents(47), latents(1),
 			"zai-org/GLM-4.7-Flash"),
 	}
 }
@@ -41,11 +43,12 @@ func mlaFamilies() []family {
 // tokens of their own, and in every draft layer.
 func indexerFamilies() []family {
 	return []family{
-		// deepseek-ai/DeepSeek-V3.2: index_head_dim 128 in every layer.
+		// deepseek-ai/DeepSeek-V3.2: index_head_dim 128 in every layer. V3.2-Exp by the
+		// defaults of Transformers' DeepseekV32Config, which are those of that checkpoint.
 		checkpoints(
 			Model{Architecture: "DeepseekV32ForCausalLM", AttentionHeads: 128, Experts: 256, MaxLength: 163840},
 			indexers(61, latents(61)), indexers(1, latents(1)),
-			"deepseek-ai/DeepSeek-V3.2"),
+			"deepseek-ai/DeepSeek-V3.2", "deepseek-ai/DeepSeek-V3.2-Exp"),
 		// zai-org/GLM-5, zai-org/GLM-5-FP8, zai-org/GLM-5.1.
 		checkpoints(
 			Model{Architecture: "GlmMoeDsaForCausalLM", AttentionHeads: 64, Experts: 256, MaxLength: 202752},
@@ -58,11 +61,11 @@ func indexerFamilies() []family {
 			indexers(21, latents(78)), indexers(1, latents(1)),
 			"zai-org/GLM-5.2", "zai-org/GLM-5.2-FP8", "zai-org/GLM-5.3", "zai-org/GLM-5.3-FP8"),
 		// MiniMaxAI/MiniMax-M3, text_config: grouped heads, sparse_index_dim 128 in the 57 layers
-		// that sparse_attention_freq marks; num_mtp_modules 7.
+		// that sparse_attention_freq marks; num_mtp_modules 7. MXFP8 is its weights' type.
 		checkpoints(
 			Model{Architecture: "MiniMaxM3SparseForConditionalGeneration", AttentionHeads: 64, Experts: 128, MaxLength: 1048576},
 			keyIndexers(57, grouped(60, 4, 128)), keyIndexers(7, grouped(7, 4, 128)),
-			"MiniMaxAI/MiniMax-M3"),
+			"MiniMaxAI/MiniMax-M3", "MiniMaxAI/MiniMax-M3-MXFP8"),
 	}
 }
 

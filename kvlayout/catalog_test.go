@@ -23,7 +23,7 @@ func TestLookup(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", c.model, got, c.want)
 		}
 	}
-	for _, unknown := range []string{"", "DeepSeek-R1", "deepseek-ai/DeepSeek-V3.2", "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B"} {
+	for _, unknown := range []string{"", "R1", "deepseek-ai/DeepSeek-V3.2", "/models/DeepSeek-V3.2", "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B"} {
 		if g, ok := Lookup(unknown); ok {
 			t.Errorf("%q is taken for %s", unknown, g.Model)
 		}

@@ -34,7 +34,7 @@ type ConfigError struct {
 func (e *ConfigError) Error() string {
 	architecture := "the config"
 	if e.Architecture != "" {
-		architecture = fmt.Sprintf("the config of architecture %q", e.Architecture)
+		architecture = fmt.Sprintf("the config of architecture %q", clipped([]byte(e.Architecture)))
 	}
 	return fmt.Sprintf("%s gives no KV geometry: %s; %s", architecture, e.Reason, e.ByHand())
 }
@@ -60,8 +60,9 @@ func (e *ConfigError) ByHand() string {
 // ParseConfig reads the KV geometry from a Hugging Face config.json. Nested
 // language models (text_config, language_config, llm_config) are found, and
 // fields that a family leaves out get the family's own defaults; a number that
-// would have to be guessed is an error. So is an architecture that is not known:
-// its layers may cache anything.
+// would have to be guessed is an error, and so is one that is no number, or below 0.
+// So is an architecture that is not known: its layers may cache anything. One whose
+// model_type is left out is known by architectures.
 //
 // The error is a *ConfigError, or that of a text that is no JSON object. Memory is
 // bounded by a small multiple of the input; the result has no Name.
@@ -77,6 +78,9 @@ func ParseConfig(b []byte) (Model, error) {
 	architecture := f.ModelType
 	if len(root.Architectures.values) > 0 {
 		architecture = root.Architectures.values[0]
+	}
+	if f.ModelType == "" {
+		f.ModelType = typeOf(architecture)
 	}
 	p := configParser{configFields: f, architecture: architecture}
 	m, err := p.model()
@@ -159,14 +163,18 @@ func (p *configParser) model() (Model, error) {
 		if why := beyondModel(p.ModelType); why != "" {
 			return Model{}, p.refuseUnlike(why)
 		}
-		return Model{}, p.refuse(nil, "model_type %q is not known, and what its layers cache cannot be told from its fields", p.ModelType)
+		return Model{}, p.refuse(nil, "model_type %q is not known%s, and what its layers cache cannot be told from its fields",
+			clipped([]byte(p.ModelType)), nearType(p.ModelType))
+	}
+	if name, why := p.wrong(); name != "" {
+		return Model{}, p.refuse([]string{name}, "its %s %s", name, why)
 	}
 	if p.KVShared.or(0) > 0 {
 		return Model{}, p.refuseUnlike(fmt.Sprintf("%d of its layers use the cache of others (num_kv_shared_layers)", p.KVShared.value))
 	}
 	m := Model{
 		Architecture: p.architecture, Experts: p.experts(),
-		MaxLength: max(p.MaxLength.or(p.ModelMax.or(0)), 0), Checkpoint: p.checkpoint(),
+		MaxLength: p.MaxLength.or(p.ModelMax.or(p.defaultLength())), Checkpoint: p.checkpoint(),
 	}
 	var err error
 	if m.Groups, m.Drafts, err = build(p); err != nil {
@@ -174,6 +182,17 @@ func (p *configParser) model() (Model, error) {
 	}
 	m.AttentionHeads = p.Heads.or(0) // build may have given the family's default.
 	return m, nil
+}
+
+// gemma3Length is max_position_embeddings of Transformers' Gemma3TextConfig, which
+// Gemma 3 leaves out.
+const gemma3Length = 131072
+
+func (p *configParser) defaultLength() int {
+	if p.ModelType == "gemma3_text" {
+		return gemma3Length
+	}
+	return 0
 }
 
 // experts are the routed experts, in the first spelling that is given.

@@ -1,37 +1,112 @@
 package kvlayout
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"sync"
 )
 
 // buildGroups builds the groups of a model and of its draft layers from a config.
 type buildGroups func(p *configParser) (groups, drafts []LayerGroup, err error)
 
-// familyOf says how the fields of a model_type are read; nil for one that is not
-// known. A type is here only where the code of the engines has been read: models
-// and KV cache specs of vLLM 0.33.0, defaults of Transformers 5.24.
-func familyOf(modelType string) buildGroups {
-	switch modelType {
-	case "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite":
-		return (*configParser).mlaGroups
-	case "llama", "mistral", "mixtral", "granite", "granitemoe", "olmo2", "phi3",
-		"qwen2", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "mimo",
-		"qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text", "ernie4_5", "ernie4_5_moe", "exaone4",
-		"glm4", "glm4_moe", "glm4v_moe_text", "minimax_m2", "gpt_oss", "gemma2", "gemma3_text", "llama4_text":
-		return (*configParser).headGroups
-	case "gemma4_text":
-		return (*configParser).gemma4Groups
-	case "minimax_m3", "minimax_m3_text", "minimax_m3_vl":
-		return (*configParser).minimaxGroups
-	case "kimi_linear":
-		return (*configParser).kimiGroups
-	case "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text":
-		return (*configParser).gatedDeltaGroups
-	case "nemotron_h", "granitemoehybrid":
-		return (*configParser).mambaGroups
+// builders says how the fields of a model_type are read. A type is here only where the
+// code of the engines has been read: models and KV cache specs of vLLM 0.33.0, defaults
+// of Transformers 5.24.
+var builders = sync.OnceValue(func() map[string]buildGroups {
+	all := map[string]buildGroups{}
+	for _, f := range []struct {
+		build buildGroups
+		types []string
+	}{
+		{(*configParser).mlaGroups, []string{"deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite"}},
+		{(*configParser).headGroups, []string{
+			"llama", "mistral", "mixtral", "granite", "granitemoe", "olmo2", "phi3",
+			"qwen2", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "mimo",
+			"qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text", "ernie4_5", "ernie4_5_moe", "exaone4",
+			"glm4", "glm4_moe", "glm4v_moe_text", "minimax_m2", "gpt_oss", "gemma2", "gemma3_text", "llama4_text",
+		}},
+		{(*configParser).gemma4Groups, []string{"gemma4_text"}},
+		{(*configParser).minimaxGroups, []string{"minimax_m3", "minimax_m3_text", "minimax_m3_vl"}},
+		{(*configParser).kimiGroups, []string{"kimi_linear"}},
+		{(*configParser).gatedDeltaGroups, []string{"qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"}},
+		{(*configParser).mambaGroups, []string{"nemotron_h", "granitemoehybrid"}},
+	} {
+		for _, t := range f.types {
+			all[t] = f.build
+		}
 	}
-	return nil
+	return all
+})
+
+// familyOf says how the fields of a model_type are read; nil for one that is not
+// known.
+func familyOf(modelType string) buildGroups { return builders()[modelType] }
+
+// typeOf is the model_type of the language model of an architecture, where their names
+// say the same: LlamaForCausalLM is llama, Gemma3ForConditionalGeneration gemma3_text.
+// It is "" for one that is not known.
+func typeOf(architecture string) string {
+	name, causal := strings.CutSuffix(architecture, "ForCausalLM")
+	if !causal {
+		name = strings.TrimSuffix(architecture, "ForConditionalGeneration")
+	}
+	if name == "" || name == architecture {
+		return ""
+	}
+	plain := func(t string) string { return strings.ReplaceAll(t, "_", "") }
+	name = plain(strings.ToLower(name))
+	for _, t := range sortedKeys(builders()) {
+		if plain(t) == name || plain(strings.TrimSuffix(t, "_text")) == name {
+			return t
+		}
+	}
+	for _, t := range []string{"deepseek_v4", "deepseek_v41", "gemma3n", "mimo_v2_flash"} {
+		if plain(t) == name {
+			return t
+		}
+	}
+	return ""
+}
+
+// nearType says in a clause which known model_type is spelled like an unknown one.
+func nearType(modelType string) string {
+	best, most := "", 3
+	for _, t := range sortedKeys(builders()) {
+		if d := edits(modelType, t, most); d < most && d < len(t) {
+			best, most = t, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %q?)", best)
+}
+
+// edits is the number of letters to put in, leave out or exchange to make b of a; most,
+// if it is that many or more.
+func edits(a, b string, most int) int {
+	const longest = 32
+	if len(a) > longest || len(b) > longest {
+		return most
+	}
+	var row [longest + 1]int
+	for j := range len(b) + 1 {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return min(row[len(b)], most)
 }
 
 // beyondModel says why a Model cannot say what a model_type caches; "" for one
@@ -50,6 +125,6 @@ func beyondModel(modelType string) string {
 	return ""
 }
 
-func sortedKeys(fields map[string]number) []string {
+func sortedKeys[V any](fields map[string]V) []string {
 	return slices.Sorted(maps.Keys(fields))
 }

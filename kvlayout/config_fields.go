@@ -3,7 +3,11 @@ package kvlayout
 import (
 	"bytes"
 	"encoding/json"
+	"reflect"
 	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // configFields are the fields of a Hugging Face config.json that the KV geometry
@@ -37,12 +41,12 @@ type configFields struct {
 	AttnTypeList         numberList `json:"attn_type_list"`
 	SlidingWindow        number     `json:"sliding_window"`
 	SlidingWindowPattern number     `json:"sliding_window_pattern"`
-	UseSlidingWindow     *bool      `json:"use_sliding_window"`
+	UseSlidingWindow     yesNo      `json:"use_sliding_window"`
 	MaxWindowLayers      number     `json:"max_window_layers"`
 	ChunkSize            number     `json:"attention_chunk_size"`
 	GlobalHeadDim        number     `json:"global_head_dim"`
 	GlobalKVHeads        number     `json:"num_global_key_value_heads"`
-	KeyIsValue           *bool      `json:"attention_k_eq_v"`
+	KeyIsValue           yesNo      `json:"attention_k_eq_v"`
 	NoRopeLayers         numberList `json:"no_rope_layers"`
 	NoRopeInterval       number     `json:"no_rope_layer_interval"`
 	FullInterval         number     `json:"full_attention_interval"`
@@ -100,7 +104,7 @@ type linearFields struct {
 }
 
 type sparse struct {
-	Use       bool       `json:"use_sparse_attention"`
+	Use       yesNo      `json:"use_sparse_attention"`
 	IndexDim  number     `json:"sparse_index_dim"`
 	Frequency numberList `json:"sparse_attention_freq"`
 }
@@ -115,28 +119,62 @@ type scheme struct {
 	Type string `json:"type"`
 }
 
-// number is a whole number of a config, or absent: null, or a field that holds
-// something else in other families, such as a list, counts as not given.
+// number is a whole number of a config from 0 to maxModelNumber, or absent, as null
+// is. What is neither is kept as it is written, for the error.
 type number struct {
 	value int
 	given bool
+	wrong string
 }
 
-// UnmarshalJSON never fails: what is no whole number is not given.
+// UnmarshalJSON never fails: what is no such number is wrong.
 func (n *number) UnmarshalJSON(b []byte) error {
 	*n = number{}
 	const longest = 20
-	if len(b) > longest {
+	if string(b) == "null" {
 		return nil
 	}
-	if v, err := strconv.Atoi(string(b)); err == nil {
-		*n = number{v, true}
-		return nil
+	if len(b) <= longest {
+		v, err := strconv.ParseFloat(string(b), 64)
+		if err == nil && v >= 0 && v <= maxModelNumber && v == float64(int(v)) {
+			*n = number{value: int(v), given: true}
+			return nil
+		}
 	}
-	if f, err := strconv.ParseFloat(string(b), 64); err == nil && f >= 0 && f <= maxModelNumber && f == float64(int(f)) {
-		*n = number{int(f), true}
+	n.wrong = clipped(b)
+	return nil
+}
+
+// yesNo is true, false or absent, as null is; else wrong, as it is written.
+type yesNo struct {
+	set   bool
+	wrong string
+}
+
+// UnmarshalJSON never fails.
+func (f *yesNo) UnmarshalJSON(b []byte) error {
+	*f = yesNo{set: string(b) == "true"}
+	switch string(b) {
+	case "true", "false", "null":
+	default:
+		f.wrong = clipped(b)
 	}
 	return nil
+}
+
+// clipped is a piece of JSON as an error can quote it.
+func clipped(b []byte) string {
+	const most = 40
+	text := string(b[:min(len(b), most)])
+	if len(b) > most {
+		text += "..."
+	}
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
 }
 
 // or returns the number, or def if it is not given.
@@ -145,6 +183,42 @@ func (n number) or(def int) int {
 		return def
 	}
 	return n.value
+}
+
+// wrong returns the first field that is set to what no config can mean, as its name
+// and what is wrong with it; "" if there is none. Two fields count only where they are
+// read, as families use them in other forms.
+func (f configFields) wrong() (name, why string) {
+	if f.ModelType != "gemma3_text" {
+		f.SlidingWindowPattern.wrong = "" // Exaone's is text.
+	}
+	f.ModelMax.wrong = "" // Tokenizers say 1e30 for no limit.
+	return wrongField(reflect.ValueOf(f), "")
+}
+
+func wrongField(fields reflect.Value, prefix string) (name, why string) {
+	for i := range fields.NumField() {
+		name := prefix + fields.Type().Field(i).Tag.Get("json")
+		switch v := fields.Field(i).Interface().(type) {
+		case number:
+			if v.wrong != "" {
+				return name, "is " + v.wrong + ", which is no whole number from 0 to " + strconv.Itoa(maxModelNumber)
+			}
+		case yesNo:
+			if v.wrong != "" {
+				return name, "is " + v.wrong + ", which is neither true nor false"
+			}
+		case numberList:
+			if v.bad {
+				return name, "is no list of at most " + strconv.Itoa(maxListed) + " whole numbers"
+			}
+		case linearFields, sparse, quant, scheme:
+			if name, why := wrongField(fields.Field(i), name+"."); name != "" {
+				return name, why
+			}
+		}
+	}
+	return "", ""
 }
 
 // maxListed bounds the per-layer lists, more than any model has layers.

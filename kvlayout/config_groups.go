@@ -81,7 +81,7 @@ func (p *configParser) gemma4Groups() (groups, drafts []LayerGroup, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if p.KeyIsValue == nil || !*p.KeyIsValue || len(p.LayerTypes.values) == 0 {
+	if !p.KeyIsValue.set || len(p.LayerTypes.values) == 0 {
 		return nil, nil, p.refuse([]string{"attention_k_eq_v", "layer_types"}, "it does not say which of its layers share key and value")
 	}
 	if err := p.need(map[string]number{"global_head_dim": p.GlobalHeadDim, "num_global_key_value_heads": p.GlobalKVHeads}); err != nil {
@@ -140,7 +140,7 @@ func (p *configParser) heads() (Attention, error) {
 			field *number
 			value int
 		}{{&p.Heads, 8}, {&p.KVHeads, 4}, {&p.HeadDim, 256}} {
-			*d.field = number{d.field.or(d.value), true}
+			*d.field = number{value: d.field.or(d.value), given: true}
 		}
 	}
 	needed["num_attention_heads"] = p.Heads
@@ -192,7 +192,7 @@ func (p *configParser) minimaxGroups() (groups, drafts []LayerGroup, err error) 
 		return nil, nil, err
 	}
 	groups = []LayerGroup{{Kind: FullAttention, Layers: p.Layers.value, Attention: attention}}
-	if p.SparseAttn.Use {
+	if p.SparseAttn.Use.set {
 		if err := p.need(map[string]number{"sparse_attention_config.sparse_index_dim": p.SparseAttn.IndexDim}); err != nil {
 			return nil, nil, err
 		}
@@ -288,7 +288,7 @@ func (p *configParser) ruleKind(i int) LayerKind {
 		windowed = false
 	case "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "mimo",
 		"qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text":
-		windowed = windowed && p.UseSlidingWindow != nil && *p.UseSlidingWindow && i >= p.MaxWindowLayers.or(0)
+		windowed = windowed && p.UseSlidingWindow.set && i >= p.MaxWindowLayers.or(0)
 	}
 	if windowed {
 		return SlidingWindow

@@ -82,7 +82,7 @@ func (p *configParser) mambaGroups() (groups, drafts []LayerGroup, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	p.Layers = number{len(pattern), true}
+	p.Layers = number{value: len(pattern), given: true}
 	attention, err := p.heads()
 	if err != nil {
 		return nil, nil, err

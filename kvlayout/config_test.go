@@ -112,8 +112,9 @@ func TestParseConfigSpellings(t *testing.T) {
 			`{"model_type":"glm_moe_dsa",` + strings.TrimPrefix(mla, `"model_type":"deepseek_v3",`) + `,"index_head_dim":128,"index_topk_pattern":"FSSF"}`,
 			[]LayerGroup{full(4, latent), {Kind: Indexer, Layers: 2, Attention: Attention{Kind: MLA, KVHeads: 1, Key: 128, RowBytes: 132}}},
 		},
-		"a number as 4.0, and a field of another form": {
-			`{"model_type":"llama","num_hidden_layers":2.0,"num_attention_heads":4,"hidden_size":32,"num_experts":[1,2],"hybrid_override_pattern":7}`,
+		"a number as 4.0, null, 0, and a field of another form": {
+			`{"model_type":"llama","num_hidden_layers":2.0,"num_attention_heads":4,"hidden_size":32,"num_experts":null,"kv_lora_rank":0,` +
+				`"model_max_length":1e30,"hybrid_override_pattern":7}`,
 			[]LayerGroup{full(2, headSharded(4, 8, 0))},
 		},
 		"layers of a Mamba hybrid by name": {
@@ -288,7 +289,9 @@ func TestParseConfigRefuses(t *testing.T) {
 		"compressed":    {`{"model_type":"deepseek_v4"}`, nil, "compress_ratios), which has no geometry here; its layers do not cache alike"},
 		"shared":        {`{"model_type":"llama","num_kv_shared_layers":4}`, nil, "4 of its layers use the cache of others"},
 		"huge": {
-			`{"model_type":"llama","num_hidden_layers":2,"num_attention_heads":999999999,"head_dim":8}`, nil, "999999999 attention heads",
+			`{"model_type":"llama","num_hidden_layers":2,"num_attention_heads":999999999,"head_dim":8}`,
+			[]string{"num_attention_heads"},
+			"its num_attention_heads is 999999999, which is no whole number from 0 to 16777216",
 		},
 	} {
 		m, err := ParseConfig([]byte(c.config))
