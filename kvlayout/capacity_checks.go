@@ -1,6 +1,9 @@
 package kvlayout
 
-import "fmt"
+import (
+	"fmt"
+	"sort"
+)
 
 // capacity is what a replica of the side holds, and whether that is known.
 func (v view) capacity(role Role, l Layout) (Capacity, bool) {
@@ -27,11 +30,29 @@ func capacityLength(v view, role Role) []finding {
 	if v.Engine == Simulator || !known || length < 1 || held.Requests(length) > 0 { // it starts with any cache
 		return nil
 	}
-	return []finding{{
-		field: "model.maxLength", message: fmt.Sprintf("a sequence of %d tokens takes %d blocks of a rank of %s, which has %d",
-			length, held.Pool.RequestBlocks(length), role, held.Blocks),
-		fix: fmt.Sprintf("lower model.maxLength (or %s.maxLength where that is set), or raise engine.kvCacheMemory or %s", role, layoutField(role, "dcp")),
-	}}
+	fix := fmt.Sprintf("lower model.maxLength (or %s.maxLength where that is set)", role)
+	if n := sort.Search(length, func(n int) bool { return held.Requests(n+1) < 1 }); n > 0 {
+		fix = fmt.Sprintf("lower model.maxLength (or %s.maxLength where that is set) to %d", role, n)
+	}
+	fix += ", or raise engine.kvCacheMemory"
+	if dcp, _ := v.widerDCP(); role == Decode && dcp > 1 {
+		fix += fmt.Sprintf(" or decode.layout.dcp to %d", dcp)
+	}
+	return []finding{{field: "model.maxLength", message: held.lacking(length, role), fix: fix}}
+}
+
+// lacking says what a sequence of length tokens takes that the replica has not.
+func (c Capacity) lacking(length int, role Role) string {
+	need := c.Pool.RequestBlocks(length)
+	message := fmt.Sprintf("a sequence of %d tokens takes %d blocks of a rank of %s, which has %d", length, need, role, c.Blocks)
+	switch states := c.Pool.states; {
+	case c.Blocks < need:
+	case states.bytes > 0 && c.States < states.each:
+		message = fmt.Sprintf("a sequence takes %d recurrent states of a rank of %s, which has %d", states.each, role, c.States)
+	default:
+		message += ", one of them vLLM's null block, which no sequence gets"
+	}
+	return message
 }
 
 func capacityInflight(v view) []finding {

@@ -14,7 +14,8 @@ type Cache struct {
 	// rounds a raised block; 0 is 1 for MLA (ROCM_AITER_MLA) and 16 else.
 	KernelBlock int
 	// MaxLength is the longest sequence that the engine takes (max-model-len); 0 is
-	// the model's.
+	// the model's. Where neither is known, only models whose layers all keep every token
+	// have a capacity.
 	MaxLength int
 	// InFlight is the number of tokens that are scheduled and not settled:
 	// concurrent batches times max-num-batched-tokens. Windowed layers keep that much

@@ -44,16 +44,18 @@ func (m Model) Pool(c Cache) (Pool, error) {
 // get_kv_cache_config_from_groups, with the layers' pages of kv_cache_interface.
 func (m Model) vllmPool(c Cache) (Pool, error) {
 	l := c.Layout.Defaulted()
-	p := Pool{dcp: l.DCP, maxLength: max(c.MaxLength, 0)}
-	if p.maxLength == 0 {
-		p.maxLength = m.MaxLength
-	}
-	if p.maxLength < 1 || p.maxLength > maxModelNumber {
-		return Pool{}, poolErrorf("the longest sequence is %d tokens", p.maxLength)
+	p := Pool{dcp: l.DCP}
+	var err error
+	if p.maxLength, err = m.longest(c); err != nil {
+		return Pool{}, err
 	}
 	specs, err := m.poolSpecs(c, &p)
 	if err != nil {
 		return Pool{}, err
+	}
+	if p.maxLength == 0 {
+		// Where all layers keep every token, the length decides about a rounding only.
+		p.maxLength = p.BlockTokens * p.dcp
 	}
 	switch {
 	case uniform(specs):
@@ -80,6 +82,19 @@ func (m Model) vllmPool(c Cache) (Pool, error) {
 		p.longest += int64(n)
 	}
 	return p, nil
+}
+
+// longest is the longest sequence of the engine, 0 where it is not known and decides
+// about nothing.
+func (m Model) longest(c Cache) (int, error) {
+	n := cmp.Or(c.MaxLength, m.MaxLength)
+	switch {
+	case n < 0 || n > maxModelNumber:
+		return 0, poolErrorf("model.maxLength is %d tokens", n)
+	case n == 0 && (m.Windowed() || m.HasState()):
+		return 0, poolErrorf("the longest sequence is not known, and how many fit depends on it: set model.maxLength (--max-model-len)")
+	}
+	return n, nil
 }
 
 // poolSpecs returns what the layers ask for, once the block is raised to hold a

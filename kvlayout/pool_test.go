@@ -4,6 +4,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -299,7 +300,7 @@ func TestPoolRefuses(t *testing.T) {
 		"a window under DCP":       {"openai/gpt-oss-20b", Cache{Layout: Layout{TP: 8, DCP: 2}}},
 		"an unknown type":          {"Qwen/Qwen3-8B", Cache{KVType: "INT4"}},
 		"a degree":                 {"Qwen/Qwen3-8B", Cache{Layout: Layout{TP: -1}}},
-		"no longest sequence":      {"google/gemma-3-27b-it", Cache{}},
+		"a longest sequence":       {"google/gemma-3-27b-it", Cache{MaxLength: -1}},
 		"heads of the state":       {"moonshotai/Kimi-Linear-48B-A3B-Instruct", Cache{Layout: Layout{TP: 64}}},
 		"states without groups":    {"moonshotai/Kimi-K3", Cache{NoHybrid: true}},
 		"SGLang's drafts":          {"moonshotai/Kimi-K3", Cache{Engine: SGLang, DraftTokens: 2}},
@@ -315,6 +316,39 @@ func TestPoolRefuses(t *testing.T) {
 	var refusal *PoolError
 	if _, err := (Model{}).Pool(Cache{}); !errors.As(err, &refusal) {
 		t.Errorf("no model: %v", err)
+	}
+}
+
+// Of a geometry by hand nobody may say the longest sequence. Where layers keep a window
+// or a state, how many sequences fit depends on it, and the error names the field; else
+// the capacity is that of the blocks.
+func TestPoolWithoutALongestSequence(t *testing.T) {
+	for name, g := range map[string]Geometry{
+		"GQA": {Kind: GQA, Layers: 32, AttentionHeads: 32, KVHeads: 8, HeadValues: 128},
+		"MLA": {Kind: MLA, Layers: 61, AttentionHeads: 128, KVHeads: 1, HeadValues: 576},
+	} {
+		for _, c := range []Cache{{}, {BlockTokens: 64}, {Layout: Layout{TP: 16, DCP: 2}}, {Layout: Layout{TP: 8, DP: 2}}, {Engine: SGLang}} {
+			got, err := ModelOf(g).CapacityOfBlocks(c, 1000)
+			if err != nil {
+				t.Errorf("%s, %+v: %v", name, c, err)
+				continue
+			}
+			l := c.Layout.Defaulted()
+			if want := int64(1000 * got.Pool.BlockTokens * l.DCP * l.DP); got.Tokens != want {
+				t.Errorf("%s, %+v: %d tokens, want %d", name, c, got.Tokens, want)
+			}
+			c.MaxLength = 131072
+			if long, err := ModelOf(g).CapacityOfBlocks(c, 1000); err != nil || long.Tokens != got.Tokens || long.Requests(5000) != got.Requests(5000) {
+				t.Errorf("%s, %+v: %d tokens of a known length, %d without it", name, c, long.Tokens, got.Tokens)
+			}
+		}
+	}
+	for _, name := range []string{"openai/gpt-oss-20b", "moonshotai/Kimi-K3"} {
+		m := mustModel(t, name)
+		m.MaxLength = 0
+		if _, err := m.Pool(Cache{}); err == nil || !strings.Contains(err.Error(), "set model.maxLength") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
