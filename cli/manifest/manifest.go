@@ -113,6 +113,16 @@ func (c *Content) foreign(p Place, text string) {
 	c.Errors = append(c.Errors, &Error{Place: p, Text: text, Foreign: true})
 }
 
+// kindless is an object without a kind.
+func (c *Content) kindless(at Place, n *yaml.Node) {
+	const text = "the object says no kind"
+	if namesPool(n) {
+		c.fail(at, "%s", text)
+		return
+	}
+	c.foreign(at, text)
+}
+
 // LeaveOut counts documents that are no Kubernetes objects among the others.
 func (c *Content) LeaveOut() {
 	n := len(c.Errors)
@@ -176,11 +186,8 @@ func (c *Content) object(d document) {
 	case d.node.Kind != yaml.MappingNode:
 		c.foreign(at, "the document is no object with apiVersion and kind")
 		return
-	case kind == "" && !namesPool(d.node):
-		c.foreign(at, "the object says no kind")
-		return
 	case kind == "":
-		c.fail(at, "the object says no kind")
+		c.kindless(at, d.node)
 		return
 	case !list && (kind != "PDPool" || group != "" && !ours):
 		c.Others++
