@@ -34,7 +34,7 @@ type ConfigError struct {
 func (e *ConfigError) Error() string {
 	architecture := "the config"
 	if e.Architecture != "" {
-		architecture = fmt.Sprintf("the config of architecture %q", clipped([]byte(e.Architecture)))
+		architecture = fmt.Sprintf("the config of architecture %q", e.Architecture)
 	}
 	return fmt.Sprintf("%s gives no KV geometry: %s; %s", architecture, e.Reason, e.ByHand())
 }
@@ -82,7 +82,7 @@ func ParseConfig(b []byte) (Model, error) {
 	if f.ModelType == "" {
 		f.ModelType = typeOf(architecture)
 	}
-	p := configParser{configFields: f, architecture: architecture}
+	p := configParser{configFields: f, architecture: clipped(architecture, longestName)}
 	m, err := p.model()
 	if err != nil {
 		return Model{}, err
@@ -164,7 +164,7 @@ func (p *configParser) model() (Model, error) {
 			return Model{}, p.refuseUnlike(why)
 		}
 		return Model{}, p.refuse(nil, "model_type %q is not known%s, and what its layers cache cannot be told from its fields",
-			clipped([]byte(p.ModelType)), nearType(p.ModelType))
+			clipped(p.ModelType, longestName), nearType(p.ModelType))
 	}
 	if name, why := p.wrong(); name != "" {
 		return Model{}, p.refuse([]string{name}, "its %s %s", name, why)
@@ -225,6 +225,12 @@ func (p *configParser) refuse(missing []string, format string, args ...any) erro
 	known := Geometry{
 		Layers: p.Layers.or(0), AttentionHeads: p.Heads.or(0), KVHeads: p.KVHeads.or(p.Heads.or(0)), HeadValues: p.headDim(),
 		MoE: p.experts() > 0,
+	}
+	if p.KVHeads.wrong != "" {
+		known.KVHeads = 0
+	}
+	if p.HeadDim.wrong != "" || p.AttentionHeadDim.wrong != "" {
+		known.HeadValues = 0
 	}
 	if rank := p.KVLoraRank.or(0); rank > 0 {
 		known.Kind, known.KVHeads, known.HeadValues = MLA, 1, rank+p.QKRopeHeadDim.or(0)

@@ -141,7 +141,7 @@ func (n *number) UnmarshalJSON(b []byte) error {
 			return nil
 		}
 	}
-	n.wrong = clipped(b)
+	n.wrong = clipped(b, longestValue)
 	return nil
 }
 
@@ -157,14 +157,19 @@ func (f *yesNo) UnmarshalJSON(b []byte) error {
 	switch string(b) {
 	case "true", "false", "null":
 	default:
-		f.wrong = clipped(b)
+		f.wrong = clipped(b, longestValue)
 	}
 	return nil
 }
 
-// clipped is a piece of JSON as an error can quote it.
-func clipped(b []byte) string {
-	const most = 40
+// longestValue and longestName bound what is quoted of a config, in bytes.
+const (
+	longestValue = 40
+	longestName  = 100
+)
+
+// clipped is a piece of a config on one line, with no more than most bytes of it.
+func clipped[T string | []byte](b T, most int) string {
 	text := string(b[:min(len(b), most)])
 	if len(b) > most {
 		text += "..."

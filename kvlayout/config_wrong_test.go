@@ -42,6 +42,13 @@ func TestParseConfigRefusesWrongFields(t *testing.T) {
 			}
 		}
 	}
+	// Nor is what stands for it elsewhere told as known.
+	for field, says := range map[string]string{"num_key_value_heads": "kvHeads: ?", "head_dim": "headValues: ?"} {
+		_, err := ParseConfig([]byte(`{"model_type":"llama","num_hidden_layers":2,"num_attention_heads":4,"hidden_size":32,"` + field + `":"8"}`))
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
 	// What cannot be read is quoted in part, on one line.
 	_, err := ParseConfig([]byte(`{"model_type":"llama","num_experts":"` + strings.Repeat("x\u0085\u2028", 100) + `"}`))
 	if err == nil || len(err.Error()) > 400 || strings.ContainsAny(err.Error(), "\u0085\u2028") {
@@ -72,6 +79,11 @@ func TestParseConfigByArchitecture(t *testing.T) {
 		if got, err := ParseConfig(b); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
+	}
+	// Whatever it calls itself, its name is a line.
+	m, err = ParseConfig([]byte(`{"architectures":["Llama\nevil: 1\u2028` + strings.Repeat("A", 1<<20) + `"],"model_type":"llama",` + llama + `}`))
+	if err != nil || len(m.Architecture) > 110 || !strings.HasPrefix(m.Architecture, "Llama evil: 1 AAA") {
+		t.Errorf("%.200q, %v", m.Architecture, err)
 	}
 	for config, says := range map[string]string{
 		`{"architectures":["DeepseekV4ForCausalLM"]}`:                             "compress_ratios",
