@@ -35,6 +35,22 @@ type schema struct {
 	MinItems   *int               `json:"minItems,omitempty"`
 	MaxItems   *int               `json:"maxItems,omitempty"`
 	Pattern    string             `json:"pattern,omitempty"`
+
+	pattern *regexp.Regexp // compiled; nil without one
+}
+
+// compile compiles the patterns of a schema, of which a list has one for all values.
+func (s *schema) compile() {
+	if s == nil {
+		return
+	}
+	if s.Pattern != "" {
+		s.pattern = regexp.MustCompile(s.Pattern)
+	}
+	s.Items.compile()
+	for _, inner := range s.Properties {
+		inner.compile()
+	}
 }
 
 // specSchema is that of a spec.
@@ -43,6 +59,7 @@ var specSchema = sync.OnceValue(func() *schema {
 	if err := json.Unmarshal(schemaText, s); err != nil {
 		panic("the schema that is built in: " + err.Error())
 	}
+	s.compile()
 	return s
 })
 
@@ -126,7 +143,7 @@ func (s *schema) refuses(value string) (text, fix string) {
 		return "is too short", fmt.Sprintf("give at least %d characters", *s.MinLength)
 	case s.MaxLength != nil && utf8.RuneCountInString(value) > *s.MaxLength:
 		return "is too long", fmt.Sprintf("give at most %d characters", *s.MaxLength)
-	case s.Pattern != "" && !matches(s.Pattern, value):
+	case s.pattern != nil && !s.pattern.MatchString(value):
 		return "does not match " + s.Pattern, "write it so"
 	}
 	return "", ""
@@ -143,11 +160,6 @@ func (s *schema) bounds(value string) (text, fix string) {
 		return "is above " + most, "set it to " + most + " or less"
 	}
 	return "", ""
-}
-
-func matches(pattern, value string) bool {
-	r, err := regexp.Compile(pattern)
-	return err != nil || r.MatchString(value)
 }
 
 // mostOfValue are the characters of a value that are cited.
@@ -170,6 +182,10 @@ func clip(s string, most int) string {
 // expressions are the rules of the schema that relate fields (CEL), but for those on
 // updates, by their text: each returns the field that breaks it, or "".
 var expressions = map[string]func(*v1alpha1.PDPoolSpec) (field, text string){
+	// Rule kv-memory refuses all of these, and others, and says more.
+	`type(self) == int ? self > 0 : !string(self).matches('[eE][+-]?0*[1-9][0-9]{2}|^-')`: func(*v1alpha1.PDPoolSpec) (string, string) {
+		return "", ""
+	},
 	"self.kind != 'MLA' || !has(self.kvHeads) || self.kvHeads == 1": func(s *v1alpha1.PDPoolSpec) (string, string) {
 		if g := s.Model.Geometry; g.Kind == v1alpha1.GeometryMLA && g.KVHeads > 1 {
 			return "model.geometry.kvHeads", "kvHeads is set though kind is MLA, whose latent all heads share"
