@@ -322,14 +322,24 @@ func TestParseConfigMemory(t *testing.T) {
 		{`{`, `"num_experts":1.5,`, `"x":0}`},
 		{`{"model_type":"nemotron_h","hybrid_override_pattern":"`, `M`, `"}`},
 	} {
-		text := []byte(c.start + strings.Repeat(c.repeat, (64<<10-len(c.start)-len(c.end))/len(c.repeat)) + c.end)
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, _ = ParseConfig(text)
-		runtime.ReadMemStats(&after)
-		if bytes := after.TotalAlloc - before.TotalAlloc; bytes > 1<<20 {
-			t.Errorf("%s%s: %d bytes for a text of %d", c.start, c.repeat, bytes, len(text))
-		}
+		boundedConfig(t, filled(c.start, c.repeat, c.end))
+	}
+}
+
+// filled repeats a piece until the text has about 64 KiB.
+func filled(start, repeat, end string) []byte {
+	return []byte(start + strings.Repeat(repeat, (64<<10-len(start)-len(end))/len(repeat)) + end)
+}
+
+// boundedConfig holds that reading a text of at most 64 KiB allocates less than 1 MiB.
+func boundedConfig(t *testing.T, text []byte) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, _ = ParseConfig(text)
+	runtime.ReadMemStats(&after)
+	if bytes := after.TotalAlloc - before.TotalAlloc; bytes > 1<<20 {
+		t.Errorf("%.200s: %d bytes for a text of %d", text, bytes, len(text))
 	}
 }
 
@@ -339,6 +349,10 @@ func FuzzParseConfig(f *testing.F) {
 	}
 	f.Add([]byte(`{"model_type":"nemotron_h","time_step_limit":[0.0, Infinity]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if n := len(b); n > 2 && n <= 64<<10 {
+			boundedConfig(t, b)
+			boundedConfig(t, filled("{", string(b[1:n-1])+",", `"x":0}`)) // The same fields again and again.
+		}
 		m, err := ParseConfig(b)
 		if err != nil {
 			return
