@@ -41,6 +41,7 @@ type Instance struct {
 	BlockSize   int
 	KVType      kvlayout.KVType // "" not said, or not one of kvlayout's
 	KVSpelled   string          // as typed
+	ModelType   kvlayout.KVType // of the model, which a cache of the type auto has too; "" not said
 	MaxLength   int             // tokens of prompt and answer
 	KVMemory    int64           // bytes of KV memory per rank
 	KVTokens    int             // tokens that the cache holds, as SGLang is told
@@ -72,6 +73,7 @@ type Instance struct {
 	StatesAtBlocks bool
 	// AllToAll is vLLM's all-to-all backend of expert parallelism.
 	AllToAll    string
+	KVFormat    string // SGLang's --dsv4-attn-backend, which decides how a cache is stored
 	PrefixCache Choice
 	// HostCache: SGLang's hierarchical cache.
 	HostCache     Choice
@@ -336,6 +338,13 @@ func (f *facts) kvType() {
 		f.unread(g.Index, "engine.kvCacheType", "the KV cache type %s is none that the rules know", brief(f.in.KVSpelled))
 	}
 	f.in.KVType = t
+	switch f.text("dtype") {
+	case "bfloat16":
+		f.in.ModelType = kvlayout.BF16
+	case "float16", "half":
+		f.in.ModelType = kvlayout.FP16
+	}
+	f.used["dtype"] = false
 }
 
 // KVTypeOf is the element type that vLLM or SGLang mean by a spelling, and whether
@@ -348,8 +357,10 @@ func KVTypeOf(spelled string) (kvlayout.KVType, bool) {
 		return kvlayout.BF16, true
 	case "float16":
 		return kvlayout.FP16, true
-	case "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc":
+	case "fp8", "fp8_e4m3", "fp8_inc":
 		return kvlayout.FP8, true
+	case "fp8_e5m2":
+		return kvlayout.FP8E5M2, true
 	}
 	return "", false
 }

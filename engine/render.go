@@ -135,6 +135,8 @@ func KVDType(t kvlayout.KVType) string {
 		return "float16"
 	case kvlayout.FP8:
 		return "fp8"
+	case kvlayout.FP8E5M2:
+		return "fp8_e5m2"
 	case kvlayout.Auto:
 	}
 	return "auto"

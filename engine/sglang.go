@@ -44,6 +44,7 @@ func (f *facts) sglang() {
 	}
 	f.disaggregation()
 	f.sglangCaches()
+	in.KVFormat = f.text("dsv4-attn-backend")
 	in.Attention = f.text("attention-backend")
 	perRole := map[kvlayout.Role]string{kvlayout.Prefill: "prefill-attention-backend", kvlayout.Decode: "decode-attention-backend"}
 	if name := perRole[in.Role]; name != "" {

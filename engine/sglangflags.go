@@ -68,6 +68,7 @@ var sglangFlags = []known{
 	{name: "mamba-full-memory-ratio"},
 	{name: "max-mamba-cache-size", whole: true},
 	{name: "attention-backend"},
+	{name: "dsv4-attn-backend"},
 	{name: "prefill-attention-backend"},
 	{name: "decode-attention-backend"},
 	{name: "speculative-algorithm"},

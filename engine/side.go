@@ -29,10 +29,11 @@ func (i Instance) Side() kvlayout.Side {
 	}
 	s.Revision, s.Version = i.Revision, i.Version
 	s.EP, s.PCP, s.Nodes, s.AllToAll = i.Experts, i.PCP, i.Nodes, i.AllToAll
-	s.Attention = i.Attention
+	s.Attention, s.ModelType = i.Attention, i.ModelType
 	s.Speculation, s.OwnDrafts, s.DraftTokens = i.speculation(), i.ownDrafts(), i.Speculation.Tokens
 	s.ConvLayout, s.MambaAlign = i.convLayout(), i.StatesAtBlocks
-	s.NoHybrid, s.NoPrefixCaching = i.HybridCacheOff, i.PrefixCache == Off
+	s.KVFormat = i.KVFormat
+	s.NoHybrid, s.NoPrefixCaching = i.HybridCacheOff || i.chunksOff(), i.PrefixCache == Off
 	s.BatchTokens, s.KVBlocks = i.BatchTokens, int64(i.KVBlocks)
 	s.WindowRatio, s.StateRatio, s.States, s.Sequences = i.WindowRatio, i.StateRatio, i.States, i.Sequences
 	return s
@@ -40,6 +41,21 @@ func (i Instance) Side() kvlayout.Side {
 
 // Cache is how the instance caches its model.
 func (i Instance) Cache() kvlayout.Cache { return i.Side().Cache(i.Engine) }
+
+// chunksOff says that the environment turns vLLM's hybrid manager off for a model with
+// chunked attention; for others the variable does nothing.
+func (i Instance) chunksOff() bool {
+	m, known := KnownModel(i.Model, i.Served)
+	if i.Engine != kvlayout.VLLM || !known || !slices.ContainsFunc(m.Groups, func(g kvlayout.LayerGroup) bool { return g.Kind == kvlayout.ChunkedLocal }) {
+		return false
+	}
+	for _, e := range slices.Backward(i.Env) {
+		if e.Name == "VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE" {
+			return e.Field == "" && e.Value == "0"
+		}
+	}
+	return false
+}
 
 // speculation names the method. vLLM finds out by the model where it is not said, and
 // takes a model that it does not know as one for a draft; SGLang does not speculate
