@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -28,6 +29,9 @@ func TestLegible(t *testing.T) {
 		if got := legible(text); got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)
 		}
+	}
+	if got, want := drawn("a\x01\ufffe\uffff\n<b\xff"), "a <b\ufffd"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 	if got, want := Legible("it starts no engine\n  a\x1b:1: b\nerror: c"), "it starts no engine\n  a\\x1b:1: b\\nerror: c"; got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -61,7 +65,7 @@ func jsonText(s string) string {
 	if err != nil {
 		panic(err)
 	}
-	return string(text)
+	return jsonLegible(string(text))
 }
 
 // poolNamed is a pool with a text of anybody's where texts may be.
@@ -102,16 +106,24 @@ func TestNothingReadIsObeyed(t *testing.T) {
 			{"check", "--prefill-cmd", words, "--decode-cmd", words},
 			{"import", "--prefill-cmd", words, "--decode-cmd", words},
 		} {
-			got := run(t, "", args...)
-			said := got.out
-			if got.err != nil {
-				said += "\nerror: " + Legible(got.err.Error())
-			}
+			said := allSaid(t, args)
 			if found := obeyed(said); found != "" {
 				t.Errorf("%q in %v: %q of\n%q", text, args[:2], found, said)
 			}
 		}
 	}
+}
+
+// allSaid is what a command writes anywhere.
+func allSaid(t *testing.T, args []string) string {
+	t.Helper()
+	var said strings.Builder
+	cmd := Command(t.Context(), Options{In: strings.NewReader(""), Out: &said, Err: &said, Now: now})
+	cmd.SetArgs(args)
+	if err := cmd.Execute(); err != nil {
+		said.WriteString("\nerror: " + Legible(err.Error()))
+	}
+	return said.String()
 }
 
 func shellEscaped(text string) string {
@@ -121,8 +133,12 @@ func shellEscaped(text string) string {
 
 // TestPicturesAreXML holds that a picture is well-formed whatever is in the names.
 func TestPicturesAreXML(t *testing.T) {
-	for _, text := range append(hostile, "\ufffe", "<&\"'>") {
-		got := run(t, poolNamed(text), "plan", "-f", "-", "-o", "svg")
+	for _, text := range append(slices.Clone(hostile), "<&\"'>") {
+		pool := strings.Replace(poolNamed(""), `"name":"r1"`, `"name":`+jsonText("r1"+text), 1)
+		got := run(t, pool, "plan", "-f", "-", "-o", "svg")
+		if !strings.HasPrefix(got.out, "<svg") {
+			t.Fatalf("%q: no picture: %v %s", text, got.err, got.out)
+		}
 		for d := xml.NewDecoder(strings.NewReader(got.out)); ; {
 			if _, err := d.Token(); errors.Is(err, io.EOF) {
 				break
