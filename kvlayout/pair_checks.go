@@ -38,7 +38,7 @@ func tpHeads(v view) []finding {
 	}
 	heads := slices.Max(v.heads.kv)
 	perP, perD := ceilDiv(heads, p), ceilDiv(heads, d)
-	if perP == perD && min(p, d) >= heads {
+	if perP == perD {
 		return nil
 	}
 	return []finding{{
