@@ -204,18 +204,8 @@ func cachingOf(r *pdpool.Resolved, s *pdpool.Side) caching {
 	return c
 }
 
-// likelyLength is the longest sequence where nobody says it. It decides about nothing
-// where all layers keep every token, but for a rounding.
-const likelyLength = 128 << 10
-
 // capacity is what a replica holds.
 func (c caching) capacity(m kvlayout.Model) (kvlayout.Capacity, error) {
-	if c.cache.MaxLength < 1 && m.MaxLength < 1 {
-		if _, alike := m.Geometry(); !alike {
-			return kvlayout.Capacity{}, errNoLength
-		}
-		c.cache.MaxLength = likelyLength
-	}
 	switch {
 	case c.blocks > 0:
 		return m.CapacityOfBlocks(c.cache, c.blocks)
@@ -225,10 +215,7 @@ func (c caching) capacity(m kvlayout.Model) (kvlayout.Capacity, error) {
 	return kvlayout.Capacity{}, errNoMemory
 }
 
-var (
-	errNoMemory = errors.New("the memory for KV cache is not known: give --kv-memory or --blocks, or set engine.kvCacheMemory")
-	errNoLength = errors.New("the longest sequence is not known, and how many such a model holds depends on it: set model.maxLength (--max-model-len)")
-)
+var errNoMemory = errors.New("the memory for KV cache is not known: give --kv-memory or --blocks, or set engine.kvCacheMemory")
 
 // geometryText tells what a model caches.
 func geometryText(m kvlayout.Model) string {
