@@ -56,6 +56,7 @@ func TestParseConfigRefusesWrongFields(t *testing.T) {
 	}
 }
 
+// Without model_type the architecture says the family.
 func TestParseConfigByArchitecture(t *testing.T) {
 	const llama = `"num_hidden_layers":2,"num_attention_heads":4,"hidden_size":32`
 	m, err := ParseConfig([]byte(`{"architectures":["LlamaForCausalLM"],` + llama + `}`))
@@ -80,8 +81,13 @@ func TestParseConfigByArchitecture(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
-	// Whatever it calls itself, its name is a line.
-	m, err = ParseConfig([]byte(`{"architectures":["Llama\nevil: 1\u2028` + strings.Repeat("A", 1<<20) + `"],"model_type":"llama",` + llama + `}`))
+}
+
+// What the config calls itself is told on one line, and what is not known with a name
+// like it.
+func TestParseConfigNames(t *testing.T) {
+	const llama = `"num_hidden_layers":2,"num_attention_heads":4,"hidden_size":32`
+	m, err := ParseConfig([]byte(`{"architectures":["Llama\nevil: 1\u2028` + strings.Repeat("A", 1<<20) + `"],"model_type":"llama",` + llama + `}`))
 	if err != nil || len(m.Architecture) > 110 || !strings.HasPrefix(m.Architecture, "Llama evil: 1 AAA") {
 		t.Errorf("%.200q, %v", m.Architecture, err)
 	}
