@@ -16,12 +16,9 @@ import (
 func checkEnv(spec *v1alpha1.PDPoolSpec, r *Resolved) []kvlayout.Problem {
 	out := deadIn("engine.env", spec.Engine.Env, r)
 	for _, role := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
-		rs := roleSpec(spec, role)
-		out = append(out, deadIn(string(role)+".env", rs.Env, r)...)
-		if rs.Template != nil {
-			path, _, env := engineAt(rs.Template.Raw)
-			out = append(out, deadIn(string(role)+".template."+path+".env", env, r)...)
-		}
+		in := r.Side(role).inTemplate
+		out = append(out, deadIn(string(role)+".env", roleSpec(spec, role).Env, r)...)
+		out = append(out, deadIn(string(role)+".template."+in.path+".env", in.env, r)...)
 	}
 	return out
 }

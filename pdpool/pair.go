@@ -61,6 +61,6 @@ func (r *Resolved) read(s *Side) engine.Instance {
 		}
 		env = append(env, v)
 	}
-	in, _ := engine.Launch{Engine: r.Engine, Version: r.versionOf(s), Args: s.Args, Env: env}.Read()
+	in, _ := engine.Launch{Engine: r.Engine, Version: r.versionOf(s), Args: words(s.Args), Env: env}.Read()
 	return in
 }

@@ -6,10 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/pdpool/pdpool/api/v1alpha1"
-	"github.com/pdpool/pdpool/engine"
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/transferagent/agentconfig"
 )
@@ -26,6 +23,7 @@ func Rules() []kvlayout.RuleInfo {
 		rule("mover-unavailable", kvlayout.PairScope, kvlayout.Refuse, "engine, mode, mover and backend are ones that this version can run", reasonMover),
 		rule("backend-host", kvlayout.PairScope, kvlayout.Refuse, "with a backend within a host, a prefill and a decode instance fit on one", reasonHost),
 		rule("args-owned", kvlayout.SideScope, kvlayout.Refuse, "arguments and environment hold nothing that fields of the pool stand for", reasonArgs),
+		rule("args-words", kvlayout.SideScope, kvlayout.Refuse, "each element of the arguments is one word", reasonWords),
 		rule("args-env-dead", kvlayout.SideScope, kvlayout.Warn, "environment variables do what they seem to", reasonEnv),
 		rule("gpu-partition", kvlayout.PairScope, kvlayout.Warn, "gpu.resourceName and gpu.partition name one kind of device", reasonPartition),
 		rule("template-owned", kvlayout.SideScope, kvlayout.Refuse, "a template holds only known fields that the operator leaves to the user", reasonTemplate),
@@ -46,6 +44,7 @@ const (
 	reasonVersion   = "what an engine can do is told by its version"
 	reasonHost      = "the bytes never leave the host, so both instances have to be on it"
 	reasonArgs      = "the operator renders it, and of a repeated flag the last one would win in silence"
+	reasonWords     = "no shell splits an element of args, so that the engine gets it as one word and stops"
 	reasonEnv       = "a variable that is not looked at, or means something else, changes nothing or the wrong thing without an error"
 	reasonPartition = "AMD's device plugin names the resource after the partitioning, and its labeller the label, so that no node has both"
 	reasonTemplate  = "the operator has to rely on it"
@@ -95,16 +94,21 @@ func checkSplit(r *Resolved) []kvlayout.Problem {
 	return out
 }
 
-// oldestEngine is the oldest vLLM whose connector the rules were checked against.
-const oldestEngine = "0.29.0"
+// oldest are the oldest releases whose connectors the rules were checked against, and
+// newest the ones to use.
+var (
+	oldest = map[kvlayout.Engine]string{kvlayout.VLLM: "0.29.0", kvlayout.SGLang: "0.5.20"}
+	newest = map[kvlayout.Engine]string{kvlayout.VLLM: "0.33.0", kvlayout.SGLang: "0.5.23"}
+)
 
 // checkVersion warns of a version that says nothing.
 func checkVersion(pool *v1alpha1.PDPool, r *Resolved) []kvlayout.Problem {
 	warn := func(message, fix string) []kvlayout.Problem {
 		return []kvlayout.Problem{{Rule: "engine-version", Severity: kvlayout.Warn, Field: "engine.version", Message: message, Reason: reasonVersion, Fix: fix}}
 	}
-	if r.Engine == kvlayout.VLLM && r.Version != oldestEngine && kvlayout.Older(r.Version, oldestEngine) == r.Version && r.Version != "" {
-		return warn(fmt.Sprintf("vLLM %s is older than %s, and what its connector can do is not known", r.Version, oldestEngine), "use an image of vLLM 0.33.0")
+	if least := oldest[r.Engine]; least != "" && r.Version != "" && r.Version != least && kvlayout.Older(r.Version, least) == r.Version {
+		return warn(fmt.Sprintf("%s %s is older than %s, and what its connector can do is not known", r.Engine, r.Version, least),
+			fmt.Sprintf("use an image of %s %s", r.Engine, newest[r.Engine]))
 	}
 	given := pool.Spec.Engine.Version
 	if given == "" {
@@ -114,13 +118,13 @@ func checkVersion(pool *v1alpha1.PDPool, r *Resolved) []kvlayout.Problem {
 		return warn(fmt.Sprintf("version %q has no effect: the Simulator is of the operator's own version", given), "remove engine.version")
 	}
 	if _, ok := kvlayout.ParseRelease(given); !ok {
-		return warn(fmt.Sprintf("version %q is no version, so that it is unknown", given), "write it as in 0.33.0, or remove it to have it read from the image's tag")
+		return warn(fmt.Sprintf("version %q is no version, so that it is unknown", given), fmt.Sprintf("write it as in %s, or remove it to have it read from the image's tag", newest[r.Engine]))
 	}
 	return nil
 }
 
 // checkMover holds what this version can't run yet.
-func checkMover(pool *v1alpha1.PDPool, r *Resolved) []kvlayout.Problem {
+func checkMover(pool *v1alpha1.PDPool, r *Resolved, hidden bool) []kvlayout.Problem {
 	var out []kvlayout.Problem
 	missing := func(field, message, reason, fix string) {
 		out = append(out, refuse("mover-unavailable", field, message, reason, fix))
@@ -138,33 +142,59 @@ func checkMover(pool *v1alpha1.PDPool, r *Resolved) []kvlayout.Problem {
 	}
 	switch {
 	case r.Engine == kvlayout.VLLM && r.Mover == kvlayout.MoverAgent:
-		at, fix := withEngineMover(r)
-		if pool.Spec.Transfer.Mover == v1alpha1.MoverAgent {
-			at = "transfer.mover"
+		for i, w := range waysToEngine(r) {
+			if i > 0 && !hidden {
+				break
+			}
+			if pool.Spec.Transfer.Mover == v1alpha1.MoverAgent {
+				w.field = "transfer.mover"
+			}
+			missing(w.field, "vLLM can't be run with mover Agent ("+r.MoverReason+")",
+				"it takes a connector plugin in the engine's image, which this version does not have", w.fix)
 		}
-		missing(at, "vLLM can't be run with mover Agent ("+r.MoverReason+")",
-			"it takes a connector plugin in the engine's image, which this version does not have", fix)
 	case r.Engine == kvlayout.Simulator && pool.Spec.Transfer.Mover == v1alpha1.MoverEngine:
 		missing("transfer.mover", "the Simulator can't be run with mover Engine", "it has no connector of its own", "set transfer.mover to Agent or Auto")
 	}
 	return append(out, checkBackend(r)...)
 }
 
-// withEngineMover is where and what to change so that the engine's own connector
-// serves the pair: what the first rule against it says.
-func withEngineMover(r *Resolved) (field, fix string) {
+// judged is the pair as the rules judge it: with no fix that this version can't run.
+func (r *Resolved) judged() kvlayout.Pair {
 	pair := r.Pair()
+	pair.NoAgent, pair.NoRead = r.Engine == kvlayout.VLLM, true
+	return pair
+}
+
+// runnable is a problem with a fix, where the rules know none but what can't be run.
+func runnable(p kvlayout.Problem) kvlayout.Problem {
+	if p.Fix == "" {
+		p.Fix = "take another model or layout: this version has no other way to move its cache"
+	}
+	return p
+}
+
+// waysToEngine are where and what to change so that the engine's own connector serves
+// the pair, a change for each rule against it; the first is to be told.
+func waysToEngine(r *Resolved) []way {
+	pair := r.judged()
 	pair.Mover = kvlayout.MoverAgent
-	withAgent := kvlayout.Compatible(pair)
+	withAgent := kvlayout.Alone(pair)
 	pair.Mover = kvlayout.MoverEngine
-	for _, p := range kvlayout.Compatible(pair) {
+	var out []way
+	for _, p := range slices.Concat(kvlayout.Compatible(pair), kvlayout.Alone(pair)) {
 		same := func(o kvlayout.Problem) bool { return o.Rule == p.Rule && o.Field == p.Field }
 		if p.Severity == kvlayout.Refuse && !slices.ContainsFunc(withAgent, same) {
-			return causeOf(p), withoutAgent(p).Fix + " (rule " + p.Rule + "), or engine.type to Simulator to try the layout"
+			out = append(out, way{causeOf(p), runnable(p).Fix + " (rule " + p.Rule + "), or engine.type to Simulator to try the layout"})
 		}
 	}
-	return "transfer.mover", "set transfer.mover to Engine"
+	if out == nil {
+		return []way{{"transfer.mover", "set transfer.mover to Engine"}}
+	}
+	return out
 }
+
+// way is what to change of which field.
+type way struct{ field, fix string }
 
 // causeOf is the field that a rule against the engine's connector is about. Such rules
 // point at the mover, which elsewhere is the way out.
@@ -179,44 +209,11 @@ func causeOf(p kvlayout.Problem) string {
 	return p.Field
 }
 
-// checkMemory holds that a rank's memory for KV cache has room for a block.
-func checkMemory(r *Resolved) []kvlayout.Problem {
-	var out []kvlayout.Problem
-	for _, s := range []*Side{&r.Prefill, &r.Decode} {
-		block := int64(s.BlockSize) * kvlayout.TokenBytes(r.Geometry, s.KVType, s.Layout)
-		if r.KVMemory > 0 && r.HasGeometry && r.KVMemory < block && len(out) == 0 {
-			out = append(out, refuse("kv-memory", "engine.kvCacheMemory",
-				fmt.Sprintf("engine.kvCacheMemory is %d bytes, and one block of %d tokens takes %d bytes on a rank of %s", r.KVMemory, s.BlockSize, block, s.Role),
-				reasonMemory, fmt.Sprintf("set engine.kvCacheMemory to several times %d", block)))
-		}
-	}
-	return out
-}
-
 // guessed says whether a problem is with a block size that nobody set and that is
 // not known before the model is: then that alone is told.
 func (r *Resolved) guessed(spec *v1alpha1.PDPoolSpec, p kvlayout.Problem) bool {
 	return r.Engine == kvlayout.Simulator && !r.HasGeometry && p.Rule == "interleave-block" &&
 		spec.Engine.BlockSize == 0 && spec.Prefill.BlockSize == 0 && spec.Decode.BlockSize == 0
-}
-
-// agentFixes are the ways in which kvlayout advises the agent as mover, and what
-// is left of the sentence without.
-var agentFixes = strings.NewReplacer(
-	"set transfer.mover to Agent, use ", "use ",
-	"set transfer.mover to Agent, or ", "set ",
-	", or set transfer.mover to Agent", "",
-	", or transfer.mover to Agent", "",
-)
-
-// withoutAgent takes the agent out of what a problem of a vLLM pool advises, as
-// this version can't run it there.
-func withoutAgent(p kvlayout.Problem) kvlayout.Problem {
-	p.Fix = agentFixes.Replace(p.Fix)
-	if p.Fix == "set transfer.mover to Agent" {
-		p.Fix = "set decode.layout.dcp to 1"
-	}
-	return p
 }
 
 func checkBackend(r *Resolved) []kvlayout.Problem {
@@ -255,42 +252,6 @@ func checkHost(r *Resolved) []kvlayout.Problem {
 		out = append(out, refuse("backend-host", "transfer.backend",
 			fmt.Sprintf("a prefill and a decode instance need %d GPUs, and a node has %d", need, r.DevicesPerNode), reasonHost,
 			"set transfer.backend to Auto, or lower tp and dp"))
-	}
-	return out
-}
-
-// checkArgs holds that a user's arguments and variables are the user's to set.
-func checkArgs(spec *v1alpha1.PDPoolSpec) []kvlayout.Problem {
-	out := ownedIn("engine.args", "engine.env", spec.Engine.Args, spec.Engine.Env, "")
-	for _, role := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
-		rs := roleSpec(spec, role)
-		out = append(out, ownedIn(string(role)+".args", string(role)+".env", rs.Args, rs.Env, role)...)
-		if rs.Template == nil {
-			continue
-		}
-		path, args, env := engineAt(rs.Template.Raw)
-		path = string(role) + ".template." + path
-		out = append(out, ownedIn(path+".args", path+".env", args, env, role)...)
-	}
-	return out
-}
-
-func ownedIn(argsPath, envPath string, args []string, env []corev1.EnvVar, role kvlayout.Role) []kvlayout.Problem {
-	names := make([]string, 0, len(env))
-	for _, e := range env {
-		names = append(names, e.Name)
-	}
-	var out []kvlayout.Problem
-	for _, o := range engine.Owned(args, names) {
-		path, what := argsPath, "the flag"
-		if o.Env {
-			path, what = envPath, "the variable"
-		}
-		message := fmt.Sprintf("%s %s is the operator's", what, o.Spelled)
-		if strings.TrimLeft(o.Spelled, "-") != o.Name {
-			message = fmt.Sprintf("%s %s (%s) is the operator's", what, o.Spelled, o.Name)
-		}
-		out = append(out, refuse("args-owned", fmt.Sprintf("%s[%d]", path, o.Index), message, reasonArgs, o.Fix(role)))
 	}
 	return out
 }

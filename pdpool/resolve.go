@@ -2,7 +2,6 @@ package pdpool
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -76,8 +75,9 @@ type Side struct {
 	Env       []corev1.EnvVar
 	Resources corev1.ResourceRequirements
 	// Template is the user's partial pod template as JSON; empty if there is none
-	// or it is no JSON.
-	Template []byte
+	// or it is no JSON or beyond the bounds of one.
+	Template   []byte
+	inTemplate templateEngine
 	// said is what Args and Env say.
 	said engine.Instance
 	// Pods is pods per replica, GPUs devices per pod.
@@ -122,9 +122,7 @@ func Resolve(pool *v1alpha1.PDPool, d Defaults) Resolved {
 			Drain:        int(cmp.Or(spec.Transfer.DrainTimeoutSeconds, defaultDrain)),
 		},
 	}
-	if q := spec.Engine.KVCacheMemory; q != nil {
-		r.KVMemory = q.Value()
-	}
+	r.KVMemory = kvMemory(spec.Engine.KVCacheMemory)
 	r.Geometry, r.HasGeometry = geometryOf(spec.Model)
 	if m, ok := engine.KnownModel(r.Model, r.Served); ok && spec.Model.Geometry.Kind == "" {
 		r.KnownModel = &m
@@ -201,12 +199,12 @@ func (r *Resolved) side(spec *v1alpha1.PDPoolSpec, role kvlayout.Role, d Default
 	if s.BlockSize == 0 {
 		s.BlockSize = engine.DefaultBlockSize(r.Geometry)
 	}
-	if rs.Template != nil && json.Valid(rs.Template.Raw) {
+	if rs.Template != nil && fits(rs.Template.Raw) {
 		s.Template = rs.Template.Raw
 	}
-	_, args, env := engineAt(s.Template)
-	s.Args = slices.Concat(spec.Engine.Args, rs.Args, args)
-	s.Env = mergeEnv(spec.Engine.Env, rs.Env, env)
+	s.inTemplate = engineIn(s.Template)
+	s.Args = slices.Concat(spec.Engine.Args, rs.Args, s.inTemplate.args)
+	s.Env = mergeEnv(spec.Engine.Env, rs.Env, s.inTemplate.env)
 	s.Layout = r.layout(rs.Layout)
 	s.Pods = (s.Layout.DP + s.Layout.DPLocal - 1) / s.Layout.DPLocal
 	s.GPUs = s.Layout.TP * s.Layout.DPLocal

@@ -16,9 +16,6 @@ import (
 	"github.com/pdpool/pdpool/kvlayout"
 )
 
-// maxTemplate bounds a user's template, in bytes of JSON.
-const maxTemplate = 64 << 10
-
 // decoderVersion is the Kubernetes version whose pods the decoder knows.
 const decoderVersion = "1.37"
 
@@ -46,13 +43,20 @@ type templateCheck struct {
 	root     string
 	role     kvlayout.Role
 	gpu      string
+	at       []string // steps from the root to what directives looks at
 	problems []kvlayout.Problem
 }
+
+// full says that enough is found: an answer has no room for more.
+func (c *templateCheck) full() bool { return len(c.problems) >= maxTold }
 
 // owned adds a problem with what the operator keeps to itself.
 func (c *templateCheck) owned(path, message, fix string) { c.wrong(path, message, reasonTemplate, fix) }
 
 func (c *templateCheck) wrong(path, message, reason, fix string) {
+	if c.full() {
+		return
+	}
 	f := c.root
 	if path != "" {
 		f += "." + path
@@ -65,6 +69,14 @@ func (c *templateCheck) check(raw []byte) {
 	if len(raw) > maxTemplate {
 		c.wrong("", fmt.Sprintf("the template has %d bytes, allowed are %d", len(raw), maxTemplate),
 			"each revision of the pool keeps it, and the API server bounds what it keeps", "shorten it")
+		return
+	}
+	if !json.Valid(raw) {
+		c.wrong("", "the template is no object", lost, "write metadata and spec as in a pod")
+		return
+	}
+	if beyond := beyondShape(raw); beyond != "" {
+		c.wrong("", beyond, "it is merged with each pod, and what that takes has a bound", "shorten it")
 		return
 	}
 	var tree map[string]any
@@ -84,7 +96,7 @@ func (c *templateCheck) check(raw []byte) {
 		}
 		c.wrong("", fmt.Sprintf("the template has what a pod of Kubernetes %s has not: %v", decoderVersion, e), lost, "correct or remove it")
 	}
-	c.directives("", tree)
+	c.directives(tree)
 	c.metadata(tree)
 	spec, _ := tree["spec"].(map[string]any)
 	c.fields("spec", spec, podFields)
@@ -157,31 +169,43 @@ func (c *templateCheck) fields(path string, m map[string]any, owned map[string]s
 	}
 }
 
-// directives refuses what would make the merge remove things.
-func (c *templateCheck) directives(path string, v any) {
+// directives refuses what would make the merge remove things. A path is put together
+// only where something is wrong: there are many, and each may be long.
+func (c *templateCheck) directives(v any) {
+	depth := len(c.at)
+	defer func() { c.at = c.at[:depth] }()
+	null := func() {
+		path := strings.Join(c.at, "")
+		c.wrong(path, "the template sets "+path+" to null", reasonMerge, "remove the line or give it a value")
+	}
 	switch v := v.(type) {
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			inner := key
-			if path != "" {
-				inner = path + "." + key
+			step := key
+			if depth > 0 {
+				step = "." + key
 			}
-			if strings.HasPrefix(key, "$") {
-				c.wrong(inner, "the template holds the merge directive "+key, reasonMerge, "remove it")
-				continue
+			switch c.at = append(c.at[:depth], step); {
+			case c.full():
+				return
+			case strings.HasPrefix(key, "$"):
+				c.wrong(strings.Join(c.at, ""), "the template holds the merge directive "+clip(key, maxSpelled), reasonMerge, "remove it")
+			case v[key] == nil:
+				null()
+			default:
+				c.directives(v[key])
 			}
-			if v[key] == nil {
-				c.wrong(inner, "the template sets "+inner+" to null", reasonMerge, "remove the line or give it a value")
-				continue
-			}
-			c.directives(inner, v[key])
 		}
 	case []any:
 		for i, e := range v {
-			if e == nil {
-				c.wrong(fmt.Sprintf("%s[%d]", path, i), fmt.Sprintf("the template sets %s[%d] to null", path, i), reasonMerge, "remove the line or give it a value")
+			switch c.at = append(c.at[:depth], fmt.Sprintf("[%d]", i)); {
+			case c.full():
+				return
+			case e == nil:
+				null()
+			default:
+				c.directives(e)
 			}
-			c.directives(fmt.Sprintf("%s[%d]", path, i), e)
 		}
 	}
 }
@@ -228,7 +252,7 @@ func (c *templateCheck) containers(tree map[string]any, spec corev1.PodSpec) {
 		for i := range of {
 			at := fmt.Sprintf("spec.%s[%d]", name, i)
 			if seen[of[i].Name] {
-				c.wrong(at+".name", fmt.Sprintf("the template has two containers %q", of[i].Name), "only one of them would be merged as it is written", "write it once")
+				c.wrong(at+".name", fmt.Sprintf("the template has two containers %q", clip(of[i].Name, maxSpelled)), "only one of them would be merged as it is written", "write it once")
 			}
 			seen[of[i].Name] = true
 			if i < len(raw) {
@@ -260,6 +284,9 @@ func (c *templateCheck) container(path string, k *corev1.Container, raw map[stri
 		if m.Name == volumeKey {
 			c.owned(fmt.Sprintf("%s.volumeMounts[%d].name", path, i), "the template mounts the volume "+volumeKey, "remove it: the pool's secret is the agent's alone")
 		}
+	}
+	if c.full() {
+		return
 	}
 	c.problems = append(c.problems, gpusIn(c.root+"."+path+".resources", k.Resources, c.gpu, string(c.role)+".layout")...)
 }
@@ -299,38 +326,31 @@ func checkGPUs(spec *v1alpha1.PDPoolSpec, r *Resolved) []kvlayout.Problem {
 	return out
 }
 
+// maxResources bounds the kinds of resources that a container asks for.
+const maxResources = 64
+
 // amdGPU matches the names that AMD's device plugin has for whole and partitioned devices.
 var amdGPU = regexp.MustCompile(`^amd\.com/(gpu|[a-z]+_nps[0-9]+)$`)
 
 func gpusIn(path string, res corev1.ResourceRequirements, gpu, layout string) []kvlayout.Problem {
 	var out []kvlayout.Problem
 	look := func(kind string, list corev1.ResourceList) {
+		if len(list) > maxResources {
+			out = append(out, refuse("gpus-resources", path+"."+kind, fmt.Sprintf("%s.%s has %d resources, allowed are %d", path, kind, len(list), maxResources),
+				"no node has so many", "remove those that no node has"))
+			return
+		}
 		for _, name := range slices.Sorted(maps.Keys(list)) {
 			if string(name) != gpu && !amdGPU.MatchString(string(name)) {
 				continue
 			}
 			n := list[name]
 			out = append(out, refuse("gpus-resources", path+"."+kind,
-				fmt.Sprintf("%s.%s asks for %s %s", path, kind, n.String(), name), reasonGPUs,
+				fmt.Sprintf("%s.%s asks for %s %s", path, kind, n.String(), clip(string(name), maxSpelled)), reasonGPUs,
 				fmt.Sprintf("remove it and use %s, and gpu.resourceName for the kind of device", layout)))
 		}
 	}
 	look("limits", res.Limits)
 	look("requests", res.Requests)
 	return out
-}
-
-// engineAt is where a template has the engine's container, as a path in it, with
-// the container's arguments and environment.
-func engineAt(raw []byte) (path string, args []string, env []corev1.EnvVar) {
-	var t corev1.PodTemplateSpec
-	if json.Unmarshal(raw, &t) != nil {
-		return "", nil, nil
-	}
-	for i := range t.Spec.Containers {
-		if k := &t.Spec.Containers[i]; k.Name == v1alpha1.ContainerEngine {
-			return fmt.Sprintf("spec.containers[%d]", i), k.Args, k.Env
-		}
-	}
-	return "", nil, nil
 }

@@ -88,3 +88,23 @@ func withoutEngineArgs(user []byte) ([]byte, error) {
 	}
 	return json.Marshal(tree)
 }
+
+// templateEngine is what a template says of the engine's container.
+type templateEngine struct {
+	path string // of the container, in the template
+	args []string
+	env  []corev1.EnvVar
+}
+
+func engineIn(raw []byte) templateEngine {
+	var t corev1.PodTemplateSpec
+	if len(raw) == 0 || json.Unmarshal(raw, &t) != nil {
+		return templateEngine{}
+	}
+	for i := range t.Spec.Containers {
+		if k := &t.Spec.Containers[i]; k.Name == v1alpha1.ContainerEngine {
+			return templateEngine{path: fmt.Sprintf("spec.containers[%d]", i), args: k.Args, env: k.Env}
+		}
+	}
+	return templateEngine{}
+}

@@ -1,14 +1,15 @@
 package pdpool
 
 import (
-	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
@@ -27,19 +28,16 @@ func Validate(old, pool *v1alpha1.PDPool) (refusals, warnings []kvlayout.Problem
 		return nil, nil
 	}
 	unchanged := old != nil && apiequality.Semantic.DeepEqual(old.Spec, pool.Spec)
-	known := map[kvlayout.Problem]int{}
+	bring := func(kvlayout.Problem) bool { return !unchanged }
+	r := Resolve(bareSpec(pool), Defaults{})
 	if old != nil && !unchanged {
-		for _, p := range Check(old) {
-			known[alike(p)]++
-		}
+		before, now := knownOf(old, &r), aboutOf(pool, &r)
+		bring = func(p kvlayout.Problem) bool { return !before.has(p, now) }
 	}
-	for _, p := range Check(pool) {
-		if had := alike(p); p.Severity == kvlayout.Refuse && !unchanged {
-			if known[had] == 0 {
-				refusals = append(refusals, p)
-				continue
-			}
-			known[had]--
+	for _, p := range problemsOf(pool, &r, false) {
+		if p.Severity == kvlayout.Refuse && bring(p) {
+			refusals = append(refusals, p)
+			continue
 		}
 		p.Severity = kvlayout.Warn
 		warnings = append(warnings, p)
@@ -50,36 +48,34 @@ func Validate(old, pool *v1alpha1.PDPool) (refusals, warnings []kvlayout.Problem
 			warnings = append(warnings, warnOfGeneration(old, pool)...)
 		}
 	}
-	return refusals, warnings
-}
-
-// places are indexes of lists in a path.
-var places = regexp.MustCompile(`\[[0-9]+\]`)
-
-// alike is what two problems have in common that are one and the same before and after
-// an update: the rule, the field and the values. An element that was moved in its list
-// is no other, and advice is none.
-func alike(p kvlayout.Problem) kvlayout.Problem {
-	return kvlayout.Problem{Rule: p.Rule, Field: places.ReplaceAllString(p.Field, ""), Message: places.ReplaceAllString(p.Message, "")}
+	return firstOf(refusals), firstOf(warnings)
 }
 
 // Check returns all problems of a pool, refusals first.
 func Check(pool *v1alpha1.PDPool) []kvlayout.Problem {
 	r := Resolve(bareSpec(pool), Defaults{})
+	return problemsOf(pool, &r, false)
+}
+
+// problemsOf are the problems of a pool: those to tell, or with hidden also those that
+// only follow from others.
+func problemsOf(pool *v1alpha1.PDPool, r *Resolved, hidden bool) []kvlayout.Problem {
 	var problems []kvlayout.Problem
+	ofPair := kvlayout.Compatible
+	if hidden {
+		ofPair = kvlayout.Alone
+	}
 	for _, found := range [][]kvlayout.Problem{
-		checkName(pool), checkSplit(&r), checkVersion(pool, &r), checkMover(pool, &r), checkHost(&r), checkArgs(&pool.Spec), checkEnv(&pool.Spec, &r), checkPartition(&pool.Spec),
-		checkTemplates(&pool.Spec, &r), checkGPUs(&pool.Spec, &r), checkMemory(&r),
+		checkName(pool), checkSplit(r), checkVersion(pool, r), checkMover(pool, r, hidden), checkHost(r), checkArgs(&pool.Spec, r), checkEnv(&pool.Spec, r), checkPartition(&pool.Spec),
+		checkTemplates(&pool.Spec, r), checkGPUs(&pool.Spec, r), checkMemory(pool.Spec.Engine.KVCacheMemory, r),
 	} {
 		problems = append(problems, found...)
 	}
-	for _, p := range kvlayout.Compatible(r.Pair()) {
+	for _, p := range ofPair(r.judged()) {
 		if r.guessed(&pool.Spec, p) {
 			continue
 		}
-		if r.Engine == kvlayout.VLLM {
-			p = withoutAgent(p)
-		}
+		p = runnable(p)
 		// What is refused here as well, for a reason of this version, is told once.
 		if !slices.ContainsFunc(problems, func(o kvlayout.Problem) bool { return o.Rule == p.Rule && o.Field == p.Field }) {
 			problems = append(problems, p)
@@ -88,6 +84,9 @@ func Check(pool *v1alpha1.PDPool) []kvlayout.Problem {
 	slices.SortStableFunc(problems, func(a, b kvlayout.Problem) int {
 		return rank(a.Severity) - rank(b.Severity)
 	})
+	for i := range problems {
+		problems[i] = brief(problems[i])
+	}
 	return problems
 }
 
@@ -165,13 +164,18 @@ func bareSpec(pool *v1alpha1.PDPool) *v1alpha1.PDPool {
 	return &v1alpha1.PDPool{ObjectMeta: pool.ObjectMeta, Spec: pool.Spec}
 }
 
-// readable is a pool without templates that are no JSON, which can't be encoded.
-// No API server hands out such; files may hold them.
+// readable is a pool without templates that are no JSON, which can't be encoded, and
+// without those that are beyond the bounds of one.
 func readable(pool *v1alpha1.PDPool) *v1alpha1.PDPool {
-	out := bareSpec(pool.DeepCopy())
+	out := bareSpec(pool)
 	for _, rs := range []*v1alpha1.RoleSpec{&out.Spec.Prefill, &out.Spec.Decode} {
-		if rs.Template != nil && !json.Valid(rs.Template.Raw) {
+		if rs.Template != nil && !fits(rs.Template.Raw) {
 			rs.Template = nil
+		}
+		for _, list := range []*corev1.ResourceList{&rs.Resources.Limits, &rs.Resources.Requests} {
+			if len(*list) > maxResources {
+				*list = nil
+			}
 		}
 	}
 	return out
@@ -180,27 +184,44 @@ func readable(pool *v1alpha1.PDPool) *v1alpha1.PDPool {
 // FieldErrors turns refusals into the form in which API servers tell them: the
 // path, its value where it has a plain one, and the sentence.
 func FieldErrors(pool *v1alpha1.PDPool, refusals []kvlayout.Problem) field.ErrorList {
-	root, _ := decode(encode(readable(pool))).(map[string]any)
+	if len(refusals) == 0 {
+		return nil
+	}
+	find := finder(pool)
 	var out field.ErrorList
 	for _, p := range refusals {
-		path, v := field.NewPath("spec"), root["spec"]
-		steps := p.Field
-		if rest, ok := strings.CutPrefix(p.Field, "metadata."); ok {
-			path, v, steps = field.NewPath("metadata"), root["metadata"], rest
-		}
-		for _, step := range splitPath(steps) {
-			path, v = descend(path, v, step)
-		}
-		switch v := v.(type) {
+		switch path, v := find(p.Field); v := v.(type) {
 		case string:
-			out = append(out, field.Invalid(path, v, p.String()))
-		case json.Number:
+			out = append(out, field.Invalid(path, clip(v, maxValue), p.String()))
+		case int64:
 			out = append(out, field.Invalid(path, v, p.String()))
 		default:
 			out = append(out, field.Forbidden(path, p.String()))
 		}
 	}
 	return out
+}
+
+// finder finds what stands at the field of a problem, nil where that is nothing.
+func finder(pool *v1alpha1.PDPool) func(string) (*field.Path, any) {
+	tree := sync.OnceValue(func() map[string]any {
+		root, err := runtime.DefaultUnstructuredConverter.ToUnstructured(readable(pool))
+		if err != nil {
+			return nil // a file may hold what can't be told; the sentences can
+		}
+		return root
+	})
+	return func(at string) (*field.Path, any) {
+		root := tree()
+		path, v := field.NewPath("spec"), root["spec"]
+		if rest, ok := strings.CutPrefix(at, "metadata."); ok {
+			path, v, at = field.NewPath("metadata"), root["metadata"], rest
+		}
+		for _, step := range splitPath(at) {
+			path, v = descend(path, v, step)
+		}
+		return path, v
+	}
 }
 
 // splitPath cuts "engine.args[3]" into "engine", "args", "[3]".

@@ -53,6 +53,10 @@ func problemCases(t *testing.T) []struct {
 	image := func(i string) func(*v1alpha1.PDPool) {
 		return spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.Image = i })
 	}
+	memory := func(q string) func(*v1alpha1.PDPool) {
+		return spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.KVCacheMemory = new(resource.MustParse(q)) })
+	}
+	sglang := spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.Type = v1alpha1.EngineSGLang })
 	gpu := corev1.ResourceRequirements{Limits: corev1.ResourceList{"amd.com/gpu": resource.MustParse("4"), "cpu": resource.MustParse("8")}}
 	refused := readPool(t, readFile(t, filepath.Join("..", "config", "samples", "refused.yaml")))
 	return []struct {
@@ -139,6 +143,22 @@ func problemCases(t *testing.T) []struct {
 			"initContainers":[{"name":"transfer-agent","volumeMounts":[{"name":"mine","mountPath":"/etc/pdpool/key/"}]}]}}`))},
 		{"a vLLM older than any that is known", vllmPool(t, image("vllm/vllm-openai-rocm:v0.28.0"))},
 		{"memory for less than a block", simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.KVCacheMemory = new(resource.MustParse("4Mi")) }))},
+		{"memory that is none", simulatorPool(t, memory("0"))},
+		{"memory below none", simulatorPool(t, memory("-1Ei"))},
+		{"memory of no GPU", simulatorPool(t, memory("1e30"))},
+		{"memory of more than 64 bits", simulatorPool(t, memory("10000000000000Ei"))},
+		{"memory of a hybrid model for less than a block", vllmPool(t, memory("1Mi"), spec(func(s *v1alpha1.PDPoolSpec) {
+			s.Model.Name = "moonshotai/Kimi-Linear-48B-A3B-Instruct"
+		}))},
+		{"an SGLang older than any that is known", vllmPool(t, sglang, image("lmsysorg/sglang:v0.5.9-rocm700"))},
+		{"SGLang with arguments of the operator", vllmPool(t, sglang, image("lmsysorg/sglang:v0.5.23-rocm700"), spec(func(s *v1alpha1.PDPoolSpec) {
+			s.Prefill.Args = []string{"--disaggregation-mode=decode", "--disaggregation-bootstrap-port", "8998", "--dcp-size", "2", "--pp-size=2"}
+		}))},
+		{"stages of vLLM", vllmPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.Args = []string{"--pipeline-parallel-size", "2"} }))},
+		{"arguments of several words", vllmPool(t, spec(func(s *v1alpha1.PDPoolSpec) {
+			s.Engine.Args = []string{"--gpu-memory-utilization 0.9", "--chat-template={ a }", "--hf-overrides", `{"a": 1}`, "--port 8000"}
+		}), decodeTemplate(`{"spec":{"containers":[{"name":"engine","args":["--max-num-seqs\t8"]}]}}`))},
+		{"windows in Write mode", vllmPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Model.Name = "openai/gpt-oss-120b" }))},
 		{"GPU resources", simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Prefill.Resources = gpu }),
 			decodeTemplate(`{"spec":{"containers":[{"name":"engine","resources":{"requests":{"amd.com/cpx_nps4":"1","memory":"1Gi"}}}]}}`))},
 		{"several mistakes at once", simulatorPool(t, gqa, backend(v1alpha1.BackendXGMI), layouts(layout{TP: 3}, layout{TP: 4, DCP: 2, Interleave: 5}))},
@@ -176,7 +196,7 @@ func TestProblemsAreWhole(t *testing.T) {
 			if p.Field == "" || p.Message == "" || p.Reason == "" || p.Fix == "" {
 				t.Errorf("%s: %+v", c.name, p)
 			}
-			if c.pool.Spec.Engine.Type == v1alpha1.EngineVLLM && strings.Contains(p.Fix, "mover to Agent") {
+			if c.pool.Spec.Engine.Type == v1alpha1.EngineVLLM && strings.Contains(p.Fix, "mover to Agent") || strings.Contains(p.Fix, "mode to Read") {
 				t.Errorf("%s: the fix is refused itself: %s", c.name, p.Fix)
 			}
 		}
@@ -195,7 +215,7 @@ func TestRulesHaveCases(t *testing.T) {
 	for _, rule := range []string{
 		"pool-name", "degrees", "heads-tp", "kv-heads-tp", "dcp-tp", "dcp-gqa", "interleave-block", "tp-multiple", "dcp-mix", "dcp-interleave",
 		"dcp-mla", "block-size", "kv-type", "gpus-per-pod", "args-owned", "template-owned", "gpus-resources", "mover-unavailable", "backend-host",
-		"ports-overlap", "model-geometry", "engine-version", "kv-memory",
+		"ports-overlap", "model-geometry", "engine-version", "kv-memory", "args-words",
 	} {
 		if !told[rule] {
 			t.Errorf("no case breaks rule %s", rule)
