@@ -130,7 +130,7 @@ func headsOf(p Pair) heads {
 	h := heads{known: true, query: m.AttentionHeads, moe: m.Experts > 0}
 	for _, g := range m.Groups {
 		switch {
-		case g.Kind == Recurrent:
+		case g.Kind == Recurrent, g.Kind == Indexer: // whose keys say nothing of the attention's
 		case g.Attention.Kind == MLA:
 			h.latent = true
 		case g.Attention.KVHeads < 1:
