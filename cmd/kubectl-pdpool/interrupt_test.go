@@ -141,7 +141,7 @@ func TestKubectlIsBounded(t *testing.T) {
 		fakeKubectl(t, "exec cat /dev/zero\n")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if out, err := ask(ctx, 1<<20, nil); err == nil || !strings.Contains(err.Error(), "more than 1 MiB") {
+		if out, err := ask(ctx, 1<<20, nil); err == nil || !strings.Contains(err.Error(), "more than 1024 KiB") {
 			t.Errorf("%d bytes, %v", len(out), err)
 		}
 	})

@@ -16,15 +16,20 @@ import (
 // its pipes open when it has ended.
 const (
 	maxAnswer  = 256 << 20 // bytes; the pods of a cluster of thousands of nodes have less
+	maxContext = 64 << 10  // bytes of an answer about the user's own configuration
 	maxCause   = 64 << 10
 	pipesStay  = 2 * time.Second
-	cutMessage = "it says more than %d MiB"
+	cutMessage = "it says more than %d KiB"
 )
 
 // kubectl asks the cluster as the user does, with the user's context and plugins. It
 // ends with ctx, whatever kubectl has started.
 func kubectl(ctx context.Context, args ...string) ([]byte, error) {
-	return ask(ctx, maxAnswer, args)
+	most := maxAnswer
+	if len(args) > 0 && args[0] == "config" {
+		most = maxContext
+	}
+	return ask(ctx, most, args)
 }
 
 func ask(ctx context.Context, most int, args []string) ([]byte, error) {
@@ -32,16 +37,16 @@ func ask(ctx context.Context, most int, args []string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "kubectl", args...)
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = answer, said, pipesStay
 	err := cmd.Run()
-	text := cause(said.kept.String())
+	text := cause(string(said.bytes()))
 	switch {
 	case answer.over:
-		err = fmt.Errorf(cutMessage, most>>20)
+		err = fmt.Errorf(cutMessage, most>>10)
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case errors.Is(err, exec.ErrWaitDelay): // it ended well, and left something behind
-		return answer.kept.Bytes(), nil
+		return answer.bytes(), nil
 	case err == nil:
-		return answer.kept.Bytes(), nil
+		return answer.bytes(), nil
 	case text != "":
 		err = errors.New(text)
 	}
@@ -51,23 +56,25 @@ func ask(ctx context.Context, most int, args []string) ([]byte, error) {
 // bounded keeps what is written up to a length. Beyond it a strict one fails, so that
 // the writer's pipe breaks, and others drop.
 type bounded struct {
-	kept   bytes.Buffer // no embedded one, whose ReadFrom io.Copy would take
+	parts  [][]byte // which cost no more than they hold, as one slice does that grows
+	length int
 	most   int
 	strict bool
 	over   bool
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	if b.kept.Len()+len(p) <= b.most {
-		return b.kept.Write(p)
-	}
-	b.over = true
-	if b.strict {
+	fits := p[:min(len(p), b.most-b.length)]
+	if b.over = b.over || len(fits) < len(p); b.over && b.strict {
+		b.parts = nil
 		return 0, errors.New("too long")
 	}
-	b.kept.Write(p[:b.most-b.kept.Len()])
+	b.parts = append(b.parts, bytes.Clone(fits))
+	b.length += len(fits)
 	return len(p), nil
 }
+
+func (b *bounded) bytes() []byte { return bytes.Join(b.parts, nil) }
 
 // logLine is how the libraries of kubectl begin a line of their own log.
 var logLine = regexp.MustCompile(`^[EWIF]\d{4} \d\d:\d\d:\d\d`)
