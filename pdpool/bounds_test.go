@@ -167,3 +167,12 @@ func BenchmarkWidest(b *testing.B) {
 		})
 	}
 }
+
+// TestCheckQuantitiesOfAnyText holds that the check before decoding takes what is no JSON.
+func TestCheckQuantitiesOfAnyText(t *testing.T) {
+	for _, text := range []string{"", `"`, `}`, `}}]{`, `]["`, `{"a`, `{"a":`, `{"limits":{"cpu":"1e`, `"\`, `{"a\`, strings.Repeat("{", 100)} {
+		if err := CheckQuantities([]byte(text)); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

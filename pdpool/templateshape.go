@@ -3,6 +3,7 @@ package pdpool
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,8 +36,23 @@ func beyondShape(raw []byte) string {
 	return s.beyond
 }
 
+// CheckQuantities refuses a pool as JSON, before it is decoded, for a quantity that would
+// take minutes to decode. The schema bounds no quantities of resources. Those of
+// templates are a rule's.
+func CheckQuantities(raw []byte) error {
+	s := shapeScan{raw: raw, whole: true}
+	for s.next < len(raw) && s.beyond == "" {
+		s.token()
+	}
+	if s.beyond != "" {
+		return errors.New(strings.Replace(s.beyond, "template", "pool", 1))
+	}
+	return nil
+}
+
 // shapeScan goes through JSON once and keeps only where it is.
 type shapeScan struct {
+	whole         bool // a pool, not a template: only quantities are bounded
 	raw           []byte
 	next          int
 	depth, values int
@@ -55,7 +71,7 @@ func (s *shapeScan) token() {
 	case '{', '[':
 		s.enter(b == '[')
 	case '}', ']':
-		s.depth--
+		s.depth = max(s.depth-1, 0) // of JSON that is none
 	case ',':
 		s.element()
 	case '"':
@@ -67,7 +83,7 @@ func (s *shapeScan) token() {
 		}
 		s.scalar(s.raw[begin:s.next])
 	}
-	if s.values > maxTemplateValues && s.beyond == "" {
+	if s.values > maxTemplateValues && s.beyond == "" && !s.whole {
 		s.beyond = fmt.Sprintf("the template has more than %d values", maxTemplateValues)
 	}
 }
@@ -75,6 +91,9 @@ func (s *shapeScan) token() {
 func (s *shapeScan) enter(list bool) {
 	s.values++
 	if s.depth++; s.depth > maxTemplateDepth {
+		if s.whole {
+			return
+		}
 		s.beyond = fmt.Sprintf("the template has more than %d lists and objects in each other", maxTemplateDepth)
 		return
 	}
@@ -87,6 +106,9 @@ func (s *shapeScan) enter(list bool) {
 
 func (s *shapeScan) element() {
 	s.values++
+	if s.whole {
+		return
+	}
 	at := &s.open[s.depth]
 	if at.elements++; at.list && at.elements > maxTemplateList {
 		s.beyond = fmt.Sprintf("the list %s of the template has more than %d elements", clip(string(at.key), maxSpelled), maxTemplateList)
@@ -108,6 +130,12 @@ func (s *shapeScan) text(begin int) {
 		return
 	}
 	key := whole[1 : len(whole)-1]
+	if s.whole {
+		if s.depth <= maxTemplateDepth {
+			s.open[s.depth].key = key
+		}
+		return
+	}
 	switch s.open[s.depth].key = key; {
 	case len(key) > maxTemplateKey:
 		s.beyond = fmt.Sprintf("the key %q of the template has more than %d bytes", clip(string(key), maxSpelled), maxTemplateKey)
@@ -119,7 +147,7 @@ func (s *shapeScan) text(begin int) {
 // scalar looks at what becomes a quantity. Of one with a large exponent the decoder makes
 // a number with as many digits, which takes minutes.
 func (s *shapeScan) scalar(text []byte) {
-	if s.depth == 0 || !s.quantity() {
+	if s.depth < 1 || s.depth > maxTemplateDepth || !s.quantity() {
 		return
 	}
 	plain := strings.Trim(string(text), `"`)

@@ -26,9 +26,7 @@ func BenchmarkServe(b *testing.B) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		b.Fatal(err)
 	}
-	hook := admission.WithValidator(scheme, Validator{})
-	hook.LogConstructor = logger
-	handler, err := admission.StandaloneWebhook(hook, admission.StandaloneOptions{
+	handler, err := admission.StandaloneWebhook(Validator{}.handler(scheme), admission.StandaloneOptions{
 		Logger: logr.FromSlogHandler(slog.NewJSONHandler(io.Discard, nil)),
 	})
 	if err != nil {

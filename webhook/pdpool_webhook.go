@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -21,7 +22,30 @@ var _ admission.Validator[*v1alpha1.PDPool] = Validator{}
 
 // SetupWithManager serves the validator under the path that the chart names.
 func (v Validator) SetupWithManager(mgr ctrl.Manager) error {
-	return ctrl.NewWebhookManagedBy(mgr, &v1alpha1.PDPool{}).WithValidator(v).WithLogConstructor(logger).Complete()
+	mgr.GetWebhookServer().Register(path, v.handler(mgr.GetScheme()))
+	return nil
+}
+
+// path is where the API server asks, as the chart names it.
+const path = "/validate-pdpool-dev-v1alpha1-pdpool"
+
+func (v Validator) handler(scheme *runtime.Scheme) *admission.Webhook {
+	hook := admission.WithValidator(scheme, v)
+	hook.Handler, hook.LogConstructor = bounded{hook.Handler}, logger
+	return hook
+}
+
+// bounded refuses what would take long to decode.
+type bounded struct{ admission.Handler }
+
+// Handle answers one question of the API server.
+func (b bounded) Handle(ctx context.Context, req admission.Request) admission.Response {
+	for _, raw := range [][]byte{req.Object.Raw, req.OldObject.Raw} {
+		if err := pdpool.CheckQuantities(raw); err != nil {
+			return admission.Denied(err.Error())
+		}
+	}
+	return b.Handler.Handle(ctx, req)
 }
 
 // logger names the pool and no more: it is made for each question, before anything
