@@ -16,6 +16,11 @@ func (s *shell) end() {
 		s.assign(false)
 		return
 	}
+	if s.commands++; s.commands > maxCommands {
+		s.unread(words[0].at, "there are more commands than are read (%d)", maxCommands)
+		s.over = true
+		return
+	}
 	switch name := words[0].text; {
 	case s.begins(words[0]):
 	case slices.Contains(declares, name):

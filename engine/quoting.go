@@ -156,15 +156,23 @@ func (s *shell) ansi() {
 	s.unclosed(opened)
 }
 
+// digit is the value of a digit, and no base's where the character is none.
+func digit(c byte) int {
+	switch {
+	case '0' <= c && c <= '9':
+		return int(c - '0')
+	case 'a' <= c|0x20 && c|0x20 <= 'f':
+		return int(c|0x20-'a') + 10
+	}
+	return 36
+}
+
 func (s *shell) cEscape() {
 	const letters, values = "abefnrtv\\'\"?", "\a\b\x1b\f\n\r\t\v\\'\"?"
 	c := s.src[s.pos+1]
 	digits := func(from, most, base int) int {
 		n := 0
-		for n < most && from+n < len(s.src) {
-			if _, err := strconv.ParseUint(s.src[from+n:from+n+1], base, 8); err != nil {
-				break
-			}
+		for n < most && from+n < len(s.src) && digit(s.src[from+n]) < base {
 			n++
 		}
 		return n

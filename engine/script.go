@@ -15,10 +15,12 @@ const (
 	maxExpanded  = 128 << 10 // bytes that variables add to it
 	maxWords     = 1024      // words of one command
 	maxArgs      = 2048      // arguments of all launches
+	maxCommands  = 1024
 	maxLaunches  = 8
 	maxVariables = 512
-	maxNested    = 16 // texts inside the text (bash -c)
-	maxDepth     = 4  // of them in each other
+	maxSettings  = 512 // settings of variables, also of the same one
+	maxNested    = 16  // texts inside the text (bash -c)
+	maxDepth     = 4   // of them in each other
 	maxNotes     = 64
 )
 
@@ -106,6 +108,9 @@ type reader struct {
 	expanded int             // bytes that variables added
 	nested   int             // texts inside the text
 	stored   int             // words of variables
+	settings int             // settings of variables
+	commands int             // that have words
+	over     bool            // a bound is reached: nothing more is read
 	args     int             // arguments of launches
 	framed   int             // branches and loops
 	heres    int             // texts of $(cat <<END) that were looked for
@@ -200,6 +205,7 @@ func (c command) launch(kind kvlayout.Engine, at int, args []word) {
 	r := c.shell.reader
 	if len(r.out.Launches) == maxLaunches || r.args+len(args) > maxArgs {
 		r.unread(at, "more engines are started than are read at a time (%d)", maxLaunches)
+		r.over = true
 		return
 	}
 	r.args += len(args)

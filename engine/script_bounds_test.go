@@ -83,6 +83,16 @@ func hostile() map[string]string {
 		"aliases":        after("a: &a [b]\nc: [", "*a,"),
 		"exec array":     after("[\"vllm\"", ",\"a\""),
 		"long dash":      after("vllm serve m ", "— "),
+		"empty appends":  fill("A+= A+=\n"),
+		"env sets":       fill("env " + strings.Repeat("A= ", 16) + "\n"),
+		"env pairs":      fill("env A= A=\n"),
+		"env lines":      fill("env A=\n"),
+		"export append":  fill("export A+=\n"),
+		"docker empty":   after("docker run ", "-e A= "),
+		"octal escapes":  fill("$'\\8" + strings.Repeat("\\0", 40) + "'"),
+		"open octal":     after("$'", "\\8\\0\\0"),
+		"self":           after("A=0$A$A$A", "A$A"),
+		"background":     fill("export A= B=&env -u A&"),
 	}
 }
 
@@ -93,30 +103,27 @@ func TestBounds(t *testing.T) {
 				t.Fatalf("%d bytes", len(text))
 			}
 			text = text[:min(len(text), engine.MaxText)]
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			s := engine.ParseCommands(text)
-			runtime.ReadMemStats(&after)
-			if used := after.TotalAlloc - before.TotalAlloc; used > 1<<20 {
-				t.Errorf("%d bytes were allocated", used)
-			}
-			runtime.ReadMemStats(&before)
-			engine.ParseCommandsOf(kvlayout.VLLM, text)
-			runtime.ReadMemStats(&after)
-			if used := after.TotalAlloc - before.TotalAlloc; used > 1<<20 {
-				t.Errorf("%d bytes were allocated for arguments", used)
-			}
+			frugal(t, "parsing", func() { engine.ParseCommandsOf(kvlayout.VLLM, text) })
+			var s engine.Script
+			frugal(t, "parsing", func() { s = engine.ParseCommands(text) })
 			if strings.HasPrefix(name, "YAML") && len(s.Launches) == 0 && len(s.Notes) == 0 {
 				t.Error("nothing is said")
 			}
 			for _, l := range s.Launches[:min(len(s.Launches), 1)] {
-				runtime.ReadMemStats(&before)
-				l.Read()
-				runtime.ReadMemStats(&after)
-				if used := after.TotalAlloc - before.TotalAlloc; used > 1<<20 {
-					t.Errorf("reading a launch allocated %d bytes", used)
-				}
+				frugal(t, "reading a launch", func() { l.Read() })
 			}
 		})
+	}
+}
+
+// frugal holds that something allocates at most 1 MiB in all.
+func frugal(t *testing.T, what string, do func()) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 1<<20 {
+		t.Errorf("%s allocated %d bytes", what, used)
 	}
 }

@@ -1,8 +1,10 @@
 package engine_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -34,7 +36,12 @@ func FuzzParseCommands(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		s := engine.ParseCommands(text)
+		var s engine.Script
+		frugal(t, "parsing", func() { s = engine.ParseCommands(text) })
+		if len(text) > 0 && len(text) < engine.MaxText {
+			much := strings.Repeat(text, engine.MaxText/len(text))
+			frugal(t, fmt.Sprintf("parsing %.60q again and again", text), func() { engine.ParseCommands(much) })
+		}
 		inside := func(p engine.Place) {
 			if p.Line < 1 || p.Column < 1 || p.Column > utf8.RuneCountInString(text)+1 {
 				t.Fatalf("place %s is not in %q", p, text)

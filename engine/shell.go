@@ -46,7 +46,7 @@ func (s *shell) at(pos int) int { return locate(s.wrote, pos) }
 func (s *shell) take(from, to int) { s.b.source(s.src, from, to, s.at(from)) }
 
 func (s *shell) run() {
-	for s.command() {
+	for !s.over && s.command() {
 		continue
 	}
 }
@@ -244,14 +244,29 @@ func (s *shell) assignment() bool {
 		s.scan(true)
 	}
 	kept := s.words[before:]
-	if s.stored += len(kept); s.stored <= maxArgs {
+	switch s.stored += len(kept); {
+	case s.stored <= maxArgs:
 		set.value.words = slices.Clone(kept)
+	case s.stored-len(kept) <= maxArgs:
+		s.unread(set.at, "variables have more words than are read (%d)", maxArgs)
+		s.over = true
 	}
 	s.words = s.words[:before]
-	if len(s.sets) < maxVariables {
+	if s.setting(set.at) {
 		s.sets = append(s.sets, set)
 	}
 	return true
+}
+
+// setting counts one more setting of a variable; it says false, and once that not all
+// of them were read, when there are too many.
+func (r *reader) setting(at int) bool {
+	r.settings++
+	if r.settings == maxSettings+1 {
+		r.unread(at, "variables are set more often than is read (%d times)", maxSettings)
+		r.over = true
+	}
+	return r.settings <= maxSettings
 }
 
 // array reads words up to the closing parenthesis.

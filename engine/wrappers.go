@@ -214,7 +214,9 @@ func (c *command) envProgram() {
 			i++
 		case strings.HasPrefix(w.text, "-"):
 		case n > 0 && n < len(w.text) && w.text[n] == '=':
-			env = append(env, w.setting(n))
+			if c.shell.reader.setting(w.at) {
+				env = append(env, w.setting(n))
+			}
 		default:
 			c.words, c.env = words[i:], env
 			return
