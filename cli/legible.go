@@ -60,10 +60,8 @@ func legibles(args []any) []any {
 		case string:
 			out[i] = legible(v)
 		default:
-			switch reflect.TypeOf(a).Kind() {
-			case reflect.Bool, reflect.Int, reflect.Int32, reflect.Int64, reflect.Float64:
-				out[i] = a
-			default:
+			out[i] = a
+			if r := reflect.ValueOf(a); !r.CanInt() && !r.CanUint() && !r.CanFloat() {
 				out[i] = legible(fmt.Sprint(a))
 			}
 		}
