@@ -23,25 +23,12 @@ func FuzzParseCommands(f *testing.F) {
 		}
 		f.Add(string(text))
 	}
-	for _, text := range hostile() {
-		f.Add(text[:200])
-	}
-	for _, text := range []string{
-		`vllm serve $'\u00e9\x4\777' "${A[@]}${B:-$C}${D:+x}" {"a":1`, "A+=(x) A+=y sglang serve $A", "docker run -e=A=1 -itp1 --env i bash -c",
-		"kubectl run --image -- ", "env -u", "timeout", "python -m", "<<A\n<<'", "vllm serve \\", "a=<b>c vllm serve $a$a", "ssh x 'ssh y \"vllm serve z\"'",
-		"if [ -z $A ]; then A=(1); elif x; then A+=(2); else B=3; fi; vllm serve m ${A[@]} $B", "case $R in p) A=1;; *) A=2; esac; vllm serve $A",
-		"A=$(cat <<E\n$B $((1+2))\nE\n)\nvllm serve \"$A\" $((A*-2))", "command: [vllm, serve, $(M)]\nenv: [{name: M, value: é}]\n", "services:\n  a:\n    command: >\n      vllm serve\n      'm n'\n",
-		"spec: {containers: [{command: [sh, -c], args: ['vllm serve m \\\n -tp 8']}]}", "- vllm\n- serve\n- |\n  m\n",
-	} {
-		f.Add(text)
-	}
+	addTexts(f)
 	f.Fuzz(func(t *testing.T, text string) {
 		var s engine.Script
 		frugal(t, "parsing", func() { s = engine.ParseCommands(text) })
-		if len(text) > 0 && len(text) < engine.MaxText {
-			much := strings.Repeat(text, engine.MaxText/len(text))
-			frugal(t, fmt.Sprintf("parsing %.60q again and again", text), func() { engine.ParseCommands(much) })
-		}
+		much := strings.Repeat(text, engine.MaxText/max(len(text), 1))
+		frugal(t, fmt.Sprintf("parsing %.60q again and again", text), func() { engine.ParseCommands(much) })
 		inside := func(p engine.Place) {
 			if p.Line < 1 || p.Column < 1 || p.Column > utf8.RuneCountInString(text)+1 {
 				t.Fatalf("place %s is not in %q", p, text)
@@ -64,4 +51,20 @@ func FuzzParseCommands(f *testing.F) {
 			}
 		}
 	})
+}
+
+// addTexts adds hostile texts, and small ones with much in them.
+func addTexts(f *testing.F) {
+	for _, text := range hostile() {
+		f.Add(text[:200])
+	}
+	for _, text := range []string{
+		`vllm serve $'\u00e9\x4\777' "${A[@]}${B:-$C}${D:+x}" {"a":1`, "A+=(x) A+=y sglang serve $A", "docker run -e=A=1 -itp1 --env i bash -c",
+		"kubectl run --image -- ", "env -u", "timeout", "python -m", "<<A\n<<'", "vllm serve \\", "a=<b>c vllm serve $a$a", "ssh x 'ssh y \"vllm serve z\"'",
+		"if [ -z $A ]; then A=(1); elif x; then A+=(2); else B=3; fi; vllm serve m ${A[@]} $B", "case $R in p) A=1;; *) A=2; esac; vllm serve $A",
+		"A=$(cat <<E\n$B $((1+2))\nE\n)\nvllm serve \"$A\" $((A*-2))", "command: [vllm, serve, $(M)]\nenv: [{name: M, value: é}]\n", "services:\n  a:\n    command: >\n      vllm serve\n      'm n'\n",
+		"spec: {containers: [{command: [sh, -c], args: ['vllm serve m \\\n -tp 8']}]}", "- vllm\n- serve\n- |\n  m\n",
+	} {
+		f.Add(text)
+	}
 }

@@ -252,21 +252,20 @@ func (s *shell) assignment() bool {
 		s.over = true
 	}
 	s.words = s.words[:before]
-	if s.setting(set.at) {
-		s.sets = append(s.sets, set)
-	}
+	s.sets = s.also(s.sets, set)
 	return true
 }
 
-// setting counts one more setting of a variable; it says false, and once that not all
-// of them were read, when there are too many.
-func (r *reader) setting(at int) bool {
-	r.settings++
-	if r.settings == maxSettings+1 {
-		r.unread(at, "variables are set more often than is read (%d times)", maxSettings)
-		r.over = true
+// also adds a setting, as long as the text has not too many.
+func (r *reader) also(list []setting, one setting) []setting {
+	if r.settings++; r.settings <= maxSettings {
+		return append(list, one)
 	}
-	return r.settings <= maxSettings
+	if !r.over {
+		r.unread(one.at, "variables are set more often than is read (%d times)", maxSettings)
+	}
+	r.over = true
+	return list
 }
 
 // array reads words up to the closing parenthesis.

@@ -214,9 +214,7 @@ func (c *command) envProgram() {
 			i++
 		case strings.HasPrefix(w.text, "-"):
 		case n > 0 && n < len(w.text) && w.text[n] == '=':
-			if c.shell.reader.setting(w.at) {
-				env = append(env, w.setting(n))
-			}
+			env = c.shell.also(env, w.setting(n))
 		default:
 			c.words, c.env = words[i:], env
 			return
