@@ -69,6 +69,7 @@ func TestOperator(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := start(t, flags)
 			t.Run("admission", func(t *testing.T) { testAdmission(t, w) })
+			t.Run("wide manifests", func(t *testing.T) { testWide(t, w) })
 			t.Run("children", func(t *testing.T) { testChildren(t, w) })
 			t.Run("recovery", func(t *testing.T) { testRecovery(t, w) })
 			t.Run("conflict", func(t *testing.T) { testConflict(t, w) })
