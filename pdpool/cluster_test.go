@@ -35,11 +35,13 @@ type cluster struct {
 	start        int             // steps until a scheduled pod is ready
 	drain        int             // steps until a deleted pod is gone
 	lag          int             // steps until the scheduler looks again at a pod that found no node
+	order        *rand.Rand      // of the scheduler: shuffles the pods at each step; by name if nil
 	broken       map[string]bool // images that can't be pulled
 	stuck        map[string]bool // names of pods whose deletion nothing confirms
 	age          map[types.UID]int
 	holdAvoiding bool                     // pods that avoid the node find no other
 	refuse       func(p *corev1.Pod) bool // pods that a quota refuses
+	rejects      func(p *corev1.Pod) bool // pods that the node turns away a second after they got it
 	writes       int                      // of the last step
 	log          []string
 	// lags says whether the manager reads what it read the last time.
@@ -222,7 +224,11 @@ func (c *cluster) free() int {
 
 // turn is one second of scheduler and kubelets.
 func (c *cluster) turn() {
-	for _, p := range c.pods() {
+	pods := c.pods()
+	if c.order != nil {
+		c.order.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
+	}
+	for _, p := range pods {
 		c.age[p.UID]++
 		switch {
 		case p.DeletionTimestamp != nil:
@@ -232,6 +238,8 @@ func (c *cluster) turn() {
 		case p.Spec.NodeName == "":
 			c.schedule(p)
 		case p.Status.Phase == corev1.PodFailed:
+		case !prepared(p) && c.rejects != nil && c.rejects(p):
+			c.reject(p)
 		case !prepared(p):
 			c.prepare(p)
 		case c.broken[p.Spec.Containers[0].Image]:
@@ -256,7 +264,9 @@ func (c *cluster) schedule(p *corev1.Pod) {
 	}
 	c.condition(p, corev1.PodScheduled, corev1.ConditionTrue, "")
 	p.Spec.NodeName = "node-1"
-	c.prepare(p)
+	if c.rejects == nil {
+		c.prepare(p)
+	}
 }
 
 // prepare mounts the volumes of a pod that has a node.
@@ -269,7 +279,7 @@ func (c *cluster) prepare(p *corev1.Pod) {
 
 func (c *cluster) condition(p *corev1.Pod, kind corev1.PodConditionType, is corev1.ConditionStatus, reason string) {
 	p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(o corev1.PodCondition) bool { return o.Type == kind })
-	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: kind, Status: is, Reason: reason, Message: "insufficient devices"})
+	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: kind, Status: is, Reason: reason, Message: "insufficient devices", LastTransitionTime: metav1.NewTime(c.now)})
 }
 
 // fail ends a pod as its engine would.

@@ -15,13 +15,13 @@ import (
 func (p *planner) changeGeneration() {
 	p.keepOneGeneration()
 	whole, pending, moving := true, "", false
+	front := p.front()
 	for _, s := range p.roles() {
 		for i := range s.replicas() {
 			g := s.current(i)
 			if g == nil {
 				whole = false
-				p.start(s, s.now, i)
-				moving = true
+				moving = p.startInTurn(s, i, front) || moving
 				continue
 			}
 			settled := p.settled(s, g)
@@ -29,7 +29,7 @@ func (p *planner) changeGeneration() {
 			if g.unschedulable != "" {
 				pending = g.unschedulable
 			}
-			moving = moving || !settled && g.unschedulable == "" && g.image == "" && g.stuck == ""
+			moving = moving || !settled && !g.hangs()
 		}
 	}
 	switch {

@@ -59,6 +59,9 @@ type group struct {
 // alive says whether the group occupies its replica.
 func (g *group) alive() bool { return g.state >= partial }
 
+// hangs says whether a pod waits for what does not come by itself.
+func (g *group) hangs() bool { return g.unschedulable != "" || g.image != "" || g.stuck != "" }
+
 func (g *group) String() string { return fmt.Sprintf("%s %d", g.role, g.replica) }
 
 // block is the first of the group's ports.

@@ -33,9 +33,11 @@ func passages() []passage {
 	}
 }
 
-// start is a pool of two replicas of each role that runs.
-func (p passage) start(t *testing.T) *cluster {
-	c := newCluster(t, simulatorPool(t, replicas(2, 2)), p.gpus)
+// start is a pool of two replicas of each role that runs. The seed names its
+// revisions, and so its pods, and tells the order in which the scheduler takes them.
+func (p passage) start(t *testing.T, seed int) *cluster {
+	c := newCluster(t, simulatorPool(t, replicas(2, 2), revised(seed)), p.gpus)
+	c.order = rand.New(rand.NewSource(int64(seed)))
 	c.run(60)
 	c.check = p.check
 	return c
@@ -96,7 +98,7 @@ func (c *cluster) end() string {
 func TestManagerKilledAfterEachWrite(t *testing.T) {
 	for _, p := range passages() {
 		t.Run(p.name, func(t *testing.T) {
-			c := p.start(t)
+			c := p.start(t, 0)
 			total := 0
 			c.dies = func(int) bool { total++; return false }
 			c.change(p.change)
@@ -104,7 +106,8 @@ func TestManagerKilledAfterEachWrite(t *testing.T) {
 			want := c.end()
 			tested := 0
 			for k := 1; k <= total; k++ {
-				c := p.start(t)
+				c := p.start(t, 0)
+				c.order = rand.New(rand.NewSource(int64(k)))
 				n := 0
 				c.dies = func(int) bool { n++; return n == k }
 				c.change(p.change)
@@ -125,11 +128,11 @@ func TestManagerKilledAfterEachWrite(t *testing.T) {
 func TestManagerThatNeverGetsFar(t *testing.T) {
 	for _, p := range passages() {
 		t.Run(p.name, func(t *testing.T) {
-			c := p.start(t)
+			c := p.start(t, 0)
 			c.change(p.change)
 			c.run(900)
 			want := c.end()
-			c = p.start(t)
+			c = p.start(t, 0)
 			c.dies = func(writes int) bool { return writes > 0 }
 			c.change(p.change)
 			c.run(1800)
@@ -172,13 +175,13 @@ func TestManagerKilledWhilePoolComesUp(t *testing.T) {
 func TestCacheThatLags(t *testing.T) {
 	for _, p := range passages() {
 		t.Run(p.name, func(t *testing.T) {
-			c := p.start(t)
+			c := p.start(t, 0)
 			c.change(p.change)
 			c.run(900)
 			want := c.end()
 			for seed := range int64(3) {
 				r := rand.New(rand.NewSource(seed))
-				c := p.start(t)
+				c := p.start(t, 0)
 				c.lags = func() bool { return r.Intn(2) == 0 }
 				c.change(p.change)
 				c.steps(300)

@@ -12,6 +12,7 @@ import (
 func (p *planner) rollRole(s *roleState) bool {
 	busy := false // a replica is being replaced
 	next := -1    // the replica to replace next
+	front := p.front()
 	for i := range s.replicas() {
 		p.keepBest(s, i)
 		older, current, lost := s.older(i), s.current(i), s.lost(i)
@@ -19,10 +20,13 @@ func (p *planner) rollRole(s *roleState) bool {
 		case current != nil:
 			busy = busy || current.state != ready || len(older) > 0
 			p.handOver(s, current, older)
-		case s.book.find(s.hash, i) != nil || len(older) == 0 && lost == nil:
-			// It has begun to be replaced, or is new.
-			busy = busy || s.book.find(s.hash, i) != nil
+		case s.book.find(s.hash, i) != nil: // it has begun to be replaced
+			busy = true
 			p.start(s, s.now, i)
+		case len(older) == 0 && lost == nil: // it is new
+			if i <= front {
+				p.start(s, s.now, i)
+			}
 		case next < 0 || len(older) == 0 || older[0].state != ready && s.wellOlder(next):
 			next = i // what does not serve goes first
 		}

@@ -218,11 +218,12 @@ func (p *planner) settled(s *roleState, g *group) bool {
 	return left <= 0
 }
 
-// fill makes the replicas that do not exist in any revision.
+// fill makes the replicas that do not exist in any revision, in their turn.
 func (p *planner) fill(s *roleState) {
+	front := p.front()
 	for i := range s.replicas() {
 		if s.current(i) == nil && len(s.older(i)) == 0 && s.lost(i) == nil {
-			p.start(s, s.now, i)
+			p.startInTurn(s, i, front)
 		}
 	}
 }
