@@ -62,6 +62,17 @@ func (p *planner) keepBest(s *roleState, replica int) {
 	}
 }
 
+// handOverBegun removes older instances whose new one serves, out of the role's turn. A
+// change by generations leaves such when one role has lost its last older instance, and
+// the role whose turn it is may need their devices.
+func (p *planner) handOverBegun(s *roleState) {
+	for i := range s.replicas() {
+		if g := s.current(i); g != nil && p.settled(s, g) {
+			p.handOver(s, g, s.older(i))
+		}
+	}
+}
+
 // handOver removes the older instances of a replica whose new one is ready or
 // needs their devices.
 func (p *planner) handOver(s *roleState, current *group, older []*group) {

@@ -54,6 +54,7 @@ func (p *planner) roll() {
 		if p.rollRole(p.decode) {
 			p.rollRole(p.prefill)
 		} else {
+			p.handOverBegun(p.prefill)
 			p.fill(p.prefill)
 			p.recoverOlder(p.prefill)
 		}

@@ -156,3 +156,32 @@ func TestPlaced(t *testing.T) {
 		}
 	}
 }
+
+// TestManagerKilledBetweenTheLastOldPair kills the manager when the last old decode is
+// deleted and the last old prefill, which may pair with the new decodes, is not.
+func TestManagerKilledBetweenTheLastOldPair(t *testing.T) {
+	for seed := range orders {
+		c := newCluster(t, simulatorPool(t, replicas(2, 2), revised(seed)), 16)
+		c.order = rand.New(rand.NewSource(int64(seed)))
+		c.run(60)
+		old := map[string]string{"decode": c.pool.Status.Decode.Revision, "prefill": c.pool.Status.Prefill.Revision}
+		killed := false
+		c.dies = func(int) bool {
+			left := map[string]int{}
+			for _, p := range c.pods() {
+				if role := p.Labels[v1alpha1.LabelRole]; p.DeletionTimestamp == nil && p.Labels[v1alpha1.LabelRevision] == old[role] {
+					left[role]++
+				}
+			}
+			dies := !killed && left["decode"] == 0 && left["prefill"] > 0
+			killed = killed || dies
+			return dies
+		}
+		c.check = passage{name: fmt.Sprintf("seed %d", seed), pairs: 1, most: 8}.check
+		c.change(dcp)
+		c.run(900)
+		if !killed || !c.isTrue("Ready") {
+			t.Errorf("seed %d: killed %v, pods %v", seed, killed, c.names())
+		}
+	}
+}
