@@ -1,6 +1,7 @@
 package pdpool
 
 import (
+	"flag"
 	"fmt"
 	"math/rand"
 	"strings"
@@ -19,7 +20,7 @@ func revised(seed int) func(*v1alpha1.PDPool) {
 }
 
 // orders is in how many orders of the scheduler each case is tried.
-const orders = 12
+var orders = flag.Int("sim.orders", 4, "orders of the scheduler that each case is tried in")
 
 // TestNoOrderOfTheSchedulerStrandsAStart starts pools for which devices lack, and has
 // the node turn pods away meanwhile: as many pairs serve as there are devices for.
@@ -32,7 +33,7 @@ func TestNoOrderOfTheSchedulerStrandsAStart(t *testing.T) {
 	} {
 		for _, rejecting := range []bool{false, true} {
 			t.Run(fmt.Sprint(start, rejecting), func(t *testing.T) {
-				for seed := range orders {
+				for seed := range *orders {
 					c := newCluster(t, simulatorPool(t, replicas(start.prefill, start.decode), revised(seed)), start.gpus)
 					c.order = rand.New(rand.NewSource(int64(seed)))
 					left := 3
@@ -61,7 +62,7 @@ func TestNoOrderOfTheSchedulerStrandsAStart(t *testing.T) {
 // generation with no device free.
 func TestNoOrderOfTheSchedulerStrandsAChange(t *testing.T) {
 	for _, n := range []int32{2, 3} {
-		for seed := range orders {
+		for seed := range *orders {
 			c := newCluster(t, simulatorPool(t, replicas(n, n), revised(seed)), int(8*n))
 			c.order, c.lag = rand.New(rand.NewSource(int64(seed))), 1+seed%3
 			c.run(60)
@@ -75,7 +76,7 @@ func TestNoOrderOfTheSchedulerStrandsAChange(t *testing.T) {
 // TestNoOrderOfTheSchedulerStrandsARecovery loses every instance, and half of the
 // devices for good.
 func TestNoOrderOfTheSchedulerStrandsARecovery(t *testing.T) {
-	for seed := range orders {
+	for seed := range *orders {
 		c := newCluster(t, simulatorPool(t, replicas(2, 2), revised(seed)), 16)
 		c.order = rand.New(rand.NewSource(int64(seed)))
 		c.run(60)
@@ -160,7 +161,7 @@ func TestPlaced(t *testing.T) {
 // TestManagerKilledBetweenTheLastOldPair kills the manager when the last old decode is
 // deleted and the last old prefill, which may pair with the new decodes, is not.
 func TestManagerKilledBetweenTheLastOldPair(t *testing.T) {
-	for seed := range orders {
+	for seed := range *orders {
 		c := newCluster(t, simulatorPool(t, replicas(2, 2), revised(seed)), 16)
 		c.order = rand.New(rand.NewSource(int64(seed)))
 		c.run(60)
