@@ -182,6 +182,13 @@ func TestLostWorkerFailsItsTransfersAndComesBack(t *testing.T) {
 	w := p.decode.pod.newWorker(1)
 	p.decode.workers[1] = w
 	p.decode.pod.await("/readyz", http.StatusOK)
+	// Until prefill has heard of it, it copies into memory that is decode's no more.
+	eventually(t, func() error {
+		if n := p.prefill.pod.sample("mover_sessions"); n != 0 {
+			return fmt.Errorf("prefill has %v sessions", n)
+		}
+		return nil
+	})
 	p.serves(t, "tx-after", 3)
 }
 
