@@ -15,7 +15,7 @@ const (
 	maxExpanded  = 128 << 10 // bytes that variables add to it
 	maxWords     = 1024      // words of one command
 	maxArgs      = 2048      // arguments of all launches
-	maxCommands  = 1024
+	maxCommands  = 768
 	maxLaunches  = 8
 	maxVariables = 512
 	maxSettings  = 512 // settings of variables, also of the same one

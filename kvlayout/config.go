@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // MaxConfigBytes bounds a config.json. Quantised checkpoints list every module
@@ -69,6 +70,9 @@ func (e *ConfigError) ByHand() string {
 func ParseConfig(b []byte) (Model, error) {
 	if len(b) > MaxConfigBytes {
 		return Model{}, fmt.Errorf("a config of %d bytes is longer than %d", len(b), MaxConfigBytes)
+	}
+	if !utf8.Valid(b) {
+		return Model{}, errors.New("it is not in UTF-8, as JSON is")
 	}
 	var root configRoot
 	if err := unmarshalConfig(b, &root); err != nil {
