@@ -155,6 +155,23 @@ func (c *commandPair) join() {
 		prefill.Backend = d.Backend
 	}
 	c.pair, c.apart = engine.PairOf(prefill, d.Instance)
+	c.layoutsAlone()
+}
+
+// layoutsAlone lets pass that neither side says anything of a transfer: layouts are
+// asked about before that is written, and pools get it from the operator.
+func (c *commandPair) layoutsAlone() {
+	silent := func(n pairNote) bool {
+		return n.Kind == engine.Stops && n.Field == "transfer" && (n.Place == c.prefill.place("") || n.Place == c.decode.place(""))
+	}
+	if c.prefill.Connector != "" || c.decode.Connector != "" {
+		return
+	}
+	for i, n := range c.notes {
+		if silent(n) {
+			c.notes[i].Kind = engine.Remark
+		}
+	}
 }
 
 // withMover says what does not count with the mover that is asked for.

@@ -81,6 +81,21 @@ func TestStops(t *testing.T) {
 	}
 }
 
+// TestLayoutsAlone holds that two command lines without a word of a transfer are judged
+// by their layouts, and that one of them beside a whole one is not.
+func TestLayoutsAlone(t *testing.T) {
+	for _, engines := range []string{"vllm serve deepseek-ai/DeepSeek-R1 -tp 4", "sglang serve --model-path deepseek-ai/DeepSeek-R1 --tp-size 4"} {
+		v := checkPair(t, engines, engines)
+		if !v.Admitted || v.Unread || len(v.Problems) > 0 || len(v.Notes) != 2 {
+			t.Errorf("%s: %+v", engines, v)
+		}
+	}
+	v := checkPair(t, "vllm serve deepseek-ai/DeepSeek-R1 -tp 4", "vllm serve deepseek-ai/DeepSeek-R1 -tp 4 -dcp 4", "--engine-version", "0.33.0", "--mover", "Engine")
+	if v.Admitted || v.Problems[0].Rule != "dcp-version" {
+		t.Errorf("with mover Engine: %+v", v)
+	}
+}
+
 // TestOneFactOnce holds that what a rule refuses is not told as what stops the engine too.
 func TestOneFactOnce(t *testing.T) {
 	const serve = "python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --disaggregation-transfer-backend mori --disaggregation-mode "
