@@ -72,41 +72,11 @@ func typeOf(architecture string) string {
 
 // nearType says in a clause which known model_type is spelled like an unknown one.
 func nearType(modelType string) string {
-	best, most := "", 3
-	for _, t := range sortedKeys(builders()) {
-		if d := edits(modelType, t, most); d < most && d < len(t) {
-			best, most = t, d
-		}
-	}
+	best := Nearest(modelType, sortedKeys(builders()), 3)
 	if best == "" {
 		return ""
 	}
 	return fmt.Sprintf(" (did you mean %q?)", best)
-}
-
-// edits is the number of letters to put in, leave out or exchange to make b of a; most,
-// if it is that many or more.
-func edits(a, b string, most int) int {
-	const longest = 32
-	if len(a) > longest || len(b) > longest {
-		return most
-	}
-	var row [longest + 1]int
-	for j := range len(b) + 1 {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return min(row[len(b)], most)
 }
 
 // beyondModel says why a Model cannot say what a model_type caches; "" for one
