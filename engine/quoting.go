@@ -109,22 +109,31 @@ func (s *shell) double() {
 	opened := s.pos
 	s.pos++
 	s.take(s.pos, s.pos)
+	if !s.expands(opened, `"`) {
+		s.unclosed(opened)
+	}
+}
+
+// expands reads text from an offset on in which variables count, blanks do not and quotes
+// do not but for one that ends it, "" for none. It says false at the end of the source.
+func (s *shell) expands(opened int, quote string) bool {
+	special := quote + "$`\\"
 	for s.pos < len(s.src) {
 		switch c := s.src[s.pos]; {
-		case c == '"':
+		case strings.IndexByte(quote, c) >= 0:
 			s.pos++
-			return
+			return true
 		case c == '$':
 			s.dollar(opened, true, true)
 		case c == '`':
 			s.backquoted()
-		case c == '\\' && s.pos+1 < len(s.src) && strings.IndexByte("$`\"\\\n", s.src[s.pos+1]) >= 0:
+		case c == '\\' && s.pos+1 < len(s.src) && (s.src[s.pos+1] == '\n' || strings.IndexByte(special, s.src[s.pos+1]) >= 0):
 			if s.src[s.pos+1] != '\n' {
 				s.take(s.pos+1, s.pos+2)
 			}
 			s.pos += 2
 		default:
-			n := strings.IndexAny(s.src[s.pos+1:], "\"$`\\")
+			n := strings.IndexAny(s.src[s.pos+1:], special)
 			if n < 0 {
 				n = len(s.src) - s.pos - 1
 			}
@@ -132,7 +141,7 @@ func (s *shell) double() {
 			s.pos += 1 + n
 		}
 	}
-	s.unclosed(opened)
+	return false
 }
 
 // ansi reads $'..', with C's escapes.

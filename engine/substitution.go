@@ -59,26 +59,7 @@ func (s *shell) hereExpanded(from, to int) {
 	all := s.src
 	s.src, s.pos = all[:to], from
 	s.take(from, from)
-	for s.pos < to {
-		switch c := s.src[s.pos]; {
-		case c == '$':
-			s.dollar(from, true, true)
-		case c == '`':
-			s.backquoted()
-		case c == '\\' && s.pos+1 < to && strings.IndexByte("$`\\\n", s.src[s.pos+1]) >= 0:
-			if s.src[s.pos+1] != '\n' {
-				s.take(s.pos+1, s.pos+2)
-			}
-			s.pos += 2
-		default:
-			n := strings.IndexAny(s.src[s.pos+1:], "$`\\")
-			if n < 0 {
-				n = to - s.pos - 1
-			}
-			s.take(s.pos, s.pos+1+n)
-			s.pos += 1 + n
-		}
-	}
+	s.expands(from, "")
 	s.src = all
 }
 
