@@ -135,12 +135,8 @@ func (o Options) modelOfConfig(name string) (kvlayout.Model, error) {
 
 // lineOf is where the syntax of JSON breaks off, as ":line:column"; "" for other errors.
 func lineOf(text []byte, err error) string {
-	var wrong *json.SyntaxError
-	if !errors.As(err, &wrong) && !json.Valid(text) {
-		var any json.RawMessage
-		errors.As(json.Unmarshal(text, &any), &wrong)
-	}
-	if wrong == nil {
+	wrong, ok := errors.AsType[*json.SyntaxError](err)
+	if !ok {
 		return ""
 	}
 	before := text[:min(max(int(wrong.Offset), 1), len(text))]
