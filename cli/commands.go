@@ -161,14 +161,12 @@ func (c *commandPair) join() {
 // layoutsAlone lets pass that neither side says anything of a transfer: layouts are
 // asked about before that is written, and pools get it from the operator.
 func (c *commandPair) layoutsAlone() {
-	silent := func(n pairNote) bool {
-		return n.Kind == engine.Stops && n.Field == "transfer" && (n.Place == c.prefill.place("") || n.Place == c.decode.place(""))
-	}
 	if c.prefill.Connector != "" || c.decode.Connector != "" {
 		return
 	}
 	for i, n := range c.notes {
-		if silent(n) {
+		whole := n.Place == c.prefill.place("") || n.Place == c.decode.place("") // of the command, and not of a flag
+		if whole && n.Kind == engine.Stops && n.Field == "transfer" {
 			c.notes[i].Kind = engine.Remark
 		}
 	}
@@ -252,8 +250,7 @@ func launchOf(file string, s engine.Script, role kvlayout.Role) (engine.Launch, 
 // place is where a command line says what a field of the spec says, else where it
 // begins.
 func (s startedSide) place(field string) manifest.Place {
-	// What a role replaces has one flag with the field of both.
-	for _, f := range []string{field, "engine." + field, "model." + field} {
+	for _, f := range saidAs(field) {
 		if at, ok := s.launch.FieldPlace(f); ok {
 			return s.at(at)
 		}

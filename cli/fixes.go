@@ -22,14 +22,17 @@ func (c commandPair) flag(field string) string {
 	case "model.geometry":
 		return "--config"
 	}
-	// What a role replaces has one flag with the field of both.
-	for _, f := range []string{field, "engine." + field, "model." + field} {
+	for _, f := range saidAs(field) {
 		if flag := engine.FieldFlag(c.pair.Engine, f); flag != "" {
 			return flag
 		}
 	}
 	return ""
 }
+
+// saidAs are the fields that a flag may stand for when rules speak of one: what a role
+// replaces has one flag with the field of both roles.
+func saidAs(field string) []string { return []string{field, "engine." + field, "model." + field} }
 
 // Parts of the sentences that say what to change of a pool.
 var (
