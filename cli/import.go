@@ -203,7 +203,7 @@ func (m *importer) engine(args []string, env []engine.EnvVar) *tree {
 	}
 	t.add("image", image)
 	version := cmp.Or(m.flags.commands.version, m.pair.pair.Version)
-	if version != engine.VersionOfEngine(d.Engine, image) {
+	if version != engine.VersionOf(d.Engine, image) {
 		t.add("version", version)
 	}
 	if p.BlockSize == d.BlockSize {

@@ -26,7 +26,7 @@ func (m *importer) arguments(s startedSide) userArgs {
 	}
 	ours := map[int]bool{}
 	oursEnv := map[int]bool{}
-	for _, o := range engine.OwnedOf(s.Engine, s.launch.Args, names) {
+	for _, o := range engine.Owned(s.Engine, s.launch.Args, names) {
 		fix := o.Fix(s.role)
 		if why, ok := strings.CutPrefix(fix, "remove it: "); ok {
 			m.remark("%s %s is left out: %s", s.role, o.Spelled, why)

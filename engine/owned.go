@@ -35,13 +35,10 @@ func (o OwnedFlag) Fix(r kvlayout.Role) string {
 	return "use spec." + string(r) + "." + o.owner.field + " instead"
 }
 
-// Owned lists what in a user's arguments and names of environment variables the
-// operator renders, in any spelling: short, underscored, abbreviated, with "=",
-// by dotted keys.
-func Owned(args, env []string) []OwnedFlag { return OwnedOf(kvlayout.VLLM, args, env) }
-
-// OwnedOf is Owned for the arguments of an engine.
-func OwnedOf(kind kvlayout.Engine, args, env []string) []OwnedFlag {
+// Owned lists what in a user's arguments for an engine and names of environment
+// variables the operator renders, in any spelling: short, underscored, abbreviated,
+// with "=", by dotted keys.
+func Owned(kind kvlayout.Engine, args, env []string) []OwnedFlag {
 	var out []OwnedFlag
 	d := dialectOf(kind)
 	flags, _ := ParseArgsOf(kind, args)

@@ -158,19 +158,19 @@ func TestOwned(t *testing.T) {
 		{env: []string{"VLLM_MORIIO_TRANSFER_TIMEOUT_S"}, fix: "spec.transfer.receiveAbortTimeoutSeconds"},
 		{env: []string{"PDPOOL_AGENT_CONFIG"}, fix: "PDPOOL_"},
 	} {
-		owned := engine.Owned(tc.args, tc.env)
+		owned := engine.Owned(kvlayout.VLLM, tc.args, tc.env)
 		if len(owned) != 1 || owned[0].Env != (tc.env != nil) || !strings.Contains(owned[0].Fix(kvlayout.Decode), tc.fix) {
 			t.Errorf("%q %q: %+v, want a fix with %q", tc.args, tc.env, owned, tc.fix)
 		}
 	}
-	if both := engine.Owned([]string{"x", "-tp", "4"}, nil)[0]; both.Fix("") != "use spec.prefill.layout.tp and spec.decode.layout.tp instead" || both.Index != 1 || both.Spelled != "-tp" {
+	if both := engine.Owned(kvlayout.VLLM, []string{"x", "-tp", "4"}, nil)[0]; both.Fix("") != "use spec.prefill.layout.tp and spec.decode.layout.tp instead" || both.Index != 1 || both.Spelled != "-tp" {
 		t.Errorf("%+v: %s", both, both.Fix(""))
 	}
 	free := []string{
 		"--enable-expert-parallel", "--gpu-memory-utilization=0.9", "--attention-backend", "ROCM_AITER_MLA", "-O3",
 		"--model-impl", "auto", "--kv-cache-dtype-skip-layers", "1", "--config-format", "hf", "--max-num-seqs", "8", "--sim-fault", "copies-off",
 	}
-	if owned := engine.Owned(free, []string{"HIP_VISIBLE_DEVICES", "VLLM_KV_CACHE_LAYOUT"}); len(owned) > 0 {
+	if owned := engine.Owned(kvlayout.VLLM, free, []string{"HIP_VISIBLE_DEVICES", "VLLM_KV_CACHE_LAYOUT"}); len(owned) > 0 {
 		t.Errorf("a false refusal: %+v", owned)
 	}
 }
@@ -195,7 +195,7 @@ func TestVersionOf(t *testing.T) {
 		"rocm/vllm:rocm7.0_mi300_ubuntu_22.04_vllm_0.33":      "",
 		"": "",
 	} {
-		if got := engine.VersionOf(image); got != want {
+		if got := engine.VersionOf(kvlayout.VLLM, image); got != want {
 			t.Errorf("%s: %q, want %q", image, got, want)
 		}
 	}
@@ -230,7 +230,7 @@ func FuzzParseArgs(f *testing.F) {
 				t.Fatalf("problem %+v of %q", p, args)
 			}
 		}
-		engine.Owned(args, args)
+		engine.Owned(kvlayout.VLLM, args, args)
 	})
 }
 
@@ -238,7 +238,7 @@ func FuzzVersionOf(f *testing.F) {
 	f.Add("rocm/vllm:rocm7.0.0_vllm_0.33.0")
 	f.Add("a:v1.2.3@x")
 	f.Fuzz(func(t *testing.T, image string) {
-		if v := engine.VersionOf(image); v != "" && strings.Count(v, ".") != 2 {
+		if v := engine.VersionOf(kvlayout.VLLM, image); v != "" && strings.Count(v, ".") != 2 {
 			t.Fatalf("%q: version %q", image, v)
 		}
 	})

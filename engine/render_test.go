@@ -135,7 +135,7 @@ func TestRenderedFlagsAreOwned(t *testing.T) {
 		for _, e := range cmd.Env {
 			env = append(env, e.Name)
 		}
-		owned := engine.Owned(cmd.Args, env)
+		owned := engine.Owned(kvlayout.VLLM, cmd.Args, env)
 		if want := len(flags.List) + len(env); len(owned) != want {
 			t.Errorf("%d of %d rendered flags and variables are owned: %v", len(owned), want, owned)
 		}

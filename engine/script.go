@@ -210,7 +210,7 @@ func (c command) launch(kind kvlayout.Engine, at int, args []word) {
 	}
 	r.args += len(args)
 	l := Launch{
-		Engine: kind, Place: r.place(at), Image: c.image, HostNetwork: c.host, Version: VersionOfEngine(kind, c.image),
+		Engine: kind, Place: r.place(at), Image: c.image, HostNetwork: c.host, Version: VersionOf(kind, c.image),
 		Args: make([]string, 0, len(args)), places: make([]Place, 0, len(args)), open: make([]string, 0, len(args)),
 		maybe: make([]string, 0, len(args)), bare: c.bare,
 	}

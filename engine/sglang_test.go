@@ -30,16 +30,16 @@ func TestOwnedSGLang(t *testing.T) {
 		"--enable-pd-role-switch":              "the role of a pod",
 		"--config x.yaml":                      "can't be checked",
 	} {
-		owned := engine.OwnedOf(kvlayout.SGLang, strings.Fields(args), nil)
+		owned := engine.Owned(kvlayout.SGLang, strings.Fields(args), nil)
 		if len(owned) != 1 || !strings.Contains(owned[0].Fix(kvlayout.Decode), fix) {
 			t.Errorf("%s: %+v, want a fix with %q", args, owned, fix)
 		}
 	}
 	free := "--ep 8 --mem-fraction-static 0.8 --attention-backend aiter --trust-remote-code --tp_size 4 --disaggregation-ib-device rdma0 --chunked-prefill-size -1"
-	if owned := engine.OwnedOf(kvlayout.SGLang, strings.Fields(free), []string{"SGLANG_USE_AITER", "VLLM_PORT"}); len(owned) > 0 {
+	if owned := engine.Owned(kvlayout.SGLang, strings.Fields(free), []string{"SGLANG_USE_AITER", "VLLM_PORT"}); len(owned) > 0 {
 		t.Errorf("a false refusal: %+v", owned)
 	}
-	if owned := engine.OwnedOf(kvlayout.SGLang, nil, []string{"MORI_NODE_ID", "SGLANG_RUST_SERVER", "HOST_IP"}); len(owned) != 3 {
+	if owned := engine.Owned(kvlayout.SGLang, nil, []string{"MORI_NODE_ID", "SGLANG_RUST_SERVER", "HOST_IP"}); len(owned) != 3 {
 		t.Errorf("variables: %+v", owned)
 	}
 }
@@ -72,7 +72,7 @@ func TestVersionOfSGLang(t *testing.T) {
 		"lmsysorg/sglang:v0.5.23rc1":                         "",
 		"rocm/vllm:rocm7.0.0_ubuntu_22.04_py3.12_vllm_0.8.5": "",
 	} {
-		if got := engine.VersionOfEngine(kvlayout.SGLang, image); got != want {
+		if got := engine.VersionOf(kvlayout.SGLang, image); got != want {
 			t.Errorf("%s: %q, want %q", image, got, want)
 		}
 	}

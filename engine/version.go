@@ -14,14 +14,11 @@ var (
 	leadingVersion = regexp.MustCompile(`^(v?\d+\.\d+\.\d+.*)$`)
 )
 
-// VersionOf reads the vLLM version from the tag of an image: "0.33.0" for
-// "vllm/vllm-openai-rocm:v0.33.0" or "rocm/vllm:rocm7.0_ubuntu_22.04_vllm_0.33.0".
-// It is "" where the tag doesn't say: no tag, a digest, a nightly or a pre-release.
-func VersionOf(image string) string { return VersionOfEngine(kvlayout.VLLM, image) }
-
-// VersionOfEngine is VersionOf for images of an engine: the release of SGLang is
-// "0.5.9" for "lmsysorg/sglang:v0.5.9-rocm700-mi30x".
-func VersionOfEngine(kind kvlayout.Engine, image string) string {
+// VersionOf reads the release of an engine from the tag of an image: vLLM's is "0.33.0"
+// for "vllm/vllm-openai-rocm:v0.33.0" or "rocm/vllm:rocm7.0_ubuntu_22.04_vllm_0.33.0",
+// SGLang's "0.5.9" for "lmsysorg/sglang:v0.5.9-rocm700-mi30x". It is "" where the tag
+// doesn't say: no tag, a digest, a nightly or a pre-release.
+func VersionOf(kind kvlayout.Engine, image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	name := image[strings.LastIndexByte(image, '/')+1:]
 	_, tag, ok := strings.Cut(name, ":")

@@ -41,7 +41,7 @@ func ownedIn(kind kvlayout.Engine, path string, args []string, env []corev1.EnvV
 		names = append(names, e.Name)
 	}
 	var out []kvlayout.Problem
-	for _, o := range engine.OwnedOf(kind, words(args), names) {
+	for _, o := range engine.Owned(kind, words(args), names) {
 		list, what := "args", "the flag"
 		if o.Env {
 			list, what = "env", "the variable"

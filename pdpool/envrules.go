@@ -30,7 +30,7 @@ func deadIn(path string, env []corev1.EnvVar, r *Resolved) []kvlayout.Problem {
 	}
 	var out []kvlayout.Problem
 	for _, p := range engine.CheckEnv(r.Engine, r.Version, list) {
-		if len(engine.OwnedOf(r.Engine, nil, []string{p.Name})) > 0 {
+		if len(engine.Owned(r.Engine, nil, []string{p.Name})) > 0 {
 			continue
 		}
 		out = append(out, kvlayout.Problem{

@@ -45,7 +45,7 @@ func (r *Resolved) versionOf(s *Side) string {
 	case r.versionGiven:
 		return r.Version
 	}
-	return engine.VersionOfEngine(r.Engine, s.Image)
+	return engine.VersionOf(r.Engine, s.Image)
 }
 
 // read is what a role's arguments and environment say.

@@ -234,7 +234,7 @@ func versionOf(spec *v1alpha1.PDPoolSpec, prefill, decode string) string {
 		return spec.Engine.Version
 	}
 	kind := kvlayout.Engine(spec.Engine.Type)
-	return kvlayout.Older(engine.VersionOfEngine(kind, prefill), engine.VersionOfEngine(kind, decode))
+	return kvlayout.Older(engine.VersionOf(kind, prefill), engine.VersionOf(kind, decode))
 }
 
 // keepRecorded takes over what an earlier look chose for the same spec.
