@@ -18,6 +18,7 @@ DEVCLUSTER := hack/devcluster/devcluster.sh
 # Pure packages start no goroutine; all others run under the race detector.
 SERIAL := ./api/... ./engine ./kvlayout ./moriio/... ./pdpool ./router/policy ./test/docs ./transferagent/agentconfig ./transferagent/fault/... ./transferagent/kvproto ./transferagent/poolkey
 FUZZTIME ?= 10s
+EXPLORETIME ?= 10m
 
 .PHONY: help
 help: ## list the targets
@@ -69,6 +70,10 @@ test: ## run all tests that need no cluster (those of the API server bring their
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME
 	hack/fuzz.sh $(FUZZTIME)
+
+.PHONY: explore
+explore: ## play properties and simulations with random seeds for EXPLORETIME
+	hack/explore.sh $(EXPLORETIME)
 
 .PHONY: bench
 bench: build ## measure movers and router, beside vllm-router and smg where they are installed

@@ -12,6 +12,7 @@ type view struct {
 	prefill, decode Layout
 	mover           Mover // Engine or Agent
 	heads           heads
+	fitted          *Model // what model returns, nil where it is not known
 }
 
 // Check returns the problems of one side of the pair alone, refusals first, each
@@ -29,7 +30,12 @@ func newView(p Pair, mover Mover) view {
 	p.Mode = cmp.Or(p.Mode, Write)
 	p.Prefill.KVType = cmp.Or(p.Prefill.KVType, Auto)
 	p.Decode.KVType = cmp.Or(p.Decode.KVType, Auto)
-	return view{Pair: p, prefill: p.Prefill.Layout.Defaulted(), decode: p.Decode.Layout.Defaulted(), mover: mover, heads: headsOf(p)}
+	v := view{Pair: p, prefill: p.Prefill.Layout.Defaulted(), decode: p.Decode.Layout.Defaulted(), mover: mover, heads: headsOf(p), fitted: p.Model}
+	if v.fitted == nil && p.HasGeometry {
+		m := ModelOf(p.Geometry)
+		v.fitted = &m
+	}
+	return v
 }
 
 func (v view) checkSide(rs []rule, role Role) []Problem {

@@ -42,15 +42,28 @@ func (v view) dcpWays(role Role, n int) []way {
 // tpWays are a role's tp at n or, as other rules may not take it, below, with the DCP
 // that it has and without.
 func (v view) tpWays(role Role, n int) []way {
-	var ways []way
-	for tries := 0; n > 0 && tries < 4; n-- {
-		if tries == 0 || v.tpFits(v.attentionOf(role, n)) && v.tpFor(role, v.attentionOf(role, n)) == n {
-			ways = append(ways, way{set(tpField(role), n)}, way{set(tpField(role), n), set(layoutField(role, "dcp"), 1)},
-				way{set(tpField(role), n), set(tpField(role.other()), v.tpFor(role.other(), v.attentionOf(role, n)))})
-			tries++
+	if n < 1 {
+		return nil
+	}
+	ways := v.tpWay(role, n)
+	tries := 3
+	for a := v.mostTP((n - 1) / v.tpFor(role, 1)); a > 0 && tries > 0; a-- {
+		if v.tpFits(a) {
+			ways = append(ways, v.tpWay(role, v.tpFor(role, a))...)
+			tries--
 		}
 	}
 	return ways
+}
+
+// tpWay is a role's tp at n alone, without DCP, and with the other side's at as much.
+func (v view) tpWay(role Role, n int) []way {
+	own := set(tpField(role), n)
+	return []way{
+		{own},
+		{own, set(layoutField(role, "dcp"), 1)},
+		{own, set(tpField(role.other()), v.tpFor(role.other(), v.attentionOf(role, n)))},
+	}
 }
 
 // attentionOf is the attention tp of a role's tp, at least 1.

@@ -143,13 +143,10 @@ func headsOf(p Pair) heads {
 
 // model is the pair's model, or what its geometry says of it.
 func (v view) model() (Model, bool) {
-	if v.Model != nil {
-		return *v.Model, true
-	}
-	if !v.HasGeometry {
+	if v.fitted == nil {
 		return Model{}, false
 	}
-	return ModelOf(v.Geometry), true
+	return *v.fitted, true
 }
 
 // cache is how a side caches the model.

@@ -19,7 +19,7 @@ func tpMultiple(v view) []finding {
 	if !unequal || max(p, d)%min(p, d) == 0 || (v.mover != MoverEngine && !v.headSharded() && !v.states()) {
 		return nil
 	}
-	fit := largest(d, func(tp int) bool { return (p%tp == 0 || tp%p == 0) && v.tpFits(tp) })
+	fit := largest(v.mostTP(d), func(tp int) bool { return (p%tp == 0 || tp%p == 0) && v.tpFits(tp) })
 	ways := append(v.tpWays(Decode, v.tpFor(Decode, fit)), v.equalTP()...)
 	if v.vllmConnector() && v.heads.known && !v.headSharded() && !v.states() {
 		ways = append(ways, way{useAgent})

@@ -5,29 +5,49 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"testing"
 	"time"
 )
 
 // Pairs come from command lines, manifests and strangers' handshakes: whatever the
-// numbers are, there is an answer, and soon.
+// numbers are, there is an answer, and what it costs does not grow with them.
 func TestCompatibleOfAnyNumbers(t *testing.T) {
+	const most = 4 << 20 // bytes, of which an ordinary refusal takes 100 KiB
 	r := random(t)
-	var longest time.Duration
+	var before, after runtime.MemStats
 	for range 5000 {
-		p := randomPair(r)
-		model := p.Model
-		p.Model = nil
-		scramble(r, reflect.ValueOf(&p).Elem())
-		p.Model = model
-		start := time.Now()
+		p := anyNumbers(r)
+		runtime.ReadMemStats(&before)
 		Compatible(p)
 		Check(p, Prefill)
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; took > most {
+			t.Errorf("%+v takes %d KiB", p, took>>10)
+		}
+	}
+}
+
+// BenchmarkCompatibleOfAnyNumbers is the cost of a pair of that kind, and of the worst.
+func BenchmarkCompatibleOfAnyNumbers(b *testing.B) {
+	r := random(b)
+	var longest time.Duration
+	for b.Loop() {
+		p := anyNumbers(r)
+		start := time.Now()
+		Compatible(p)
 		longest = max(longest, time.Since(start))
 	}
-	if longest > time.Second {
-		t.Errorf("one pair took %v", longest)
-	}
+	b.ReportMetric(float64(longest.Microseconds()), "us/worst")
+}
+
+func anyNumbers(r *rand.Rand) Pair {
+	p := randomPair(r)
+	model := p.Model
+	p.Model = nil
+	scramble(r, reflect.ValueOf(&p).Elem())
+	p.Model = model
+	return p
 }
 
 // scramble sets some of the numbers to extremes.

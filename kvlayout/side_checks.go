@@ -75,11 +75,10 @@ func headsTP(v view, role Role) []finding {
 	if !v.heads.known || heads < 1 || heads%tp == 0 {
 		return nil
 	}
-	fit := largest(min(tp, heads), v.tpFits)
 	return []finding{{
 		field:   tpField(role),
 		message: fmt.Sprintf("%s tp %d does not divide %d attention heads", role, tp, heads),
-		ways:    v.tpWays(role, v.tpFor(role, fit)),
+		ways:    v.tpWays(role, v.tpFor(role, v.largestTP(tp))),
 	}}
 }
 
@@ -92,15 +91,26 @@ func kvHeadsTP(v view, role Role) []finding {
 	return []finding{{
 		field:   tpField(role),
 		message: fmt.Sprintf("%s tp %d and %d KV heads do not divide each other", role, tp, v.heads.kv[at]),
-		ways:    v.tpWays(role, v.tpFor(role, largest(tp, v.tpFits))),
+		ways:    v.tpWays(role, v.tpFor(role, v.largestTP(tp))),
 	}}
 }
 
 // tpFits says whether the model's heads can be split over tp ranks.
 func (v view) tpFits(tp int) bool {
-	m, known := v.model()
-	return !known || m.FitsTP(tp)
+	return v.fitted == nil || v.fitted.FitsTP(tp)
 }
+
+// mostTP bounds the search for a tp that fits and is at most n: no model is split over
+// more ranks than it has attention heads.
+func (v view) mostTP(n int) int {
+	if v.fitted == nil || v.fitted.AttentionHeads < 1 {
+		return min(n, maxDegree)
+	}
+	return min(n, v.fitted.AttentionHeads, maxDegree)
+}
+
+// largestTP is the largest tp up to most that fits; 1 if none does.
+func (v view) largestTP(most int) int { return largest(v.mostTP(most), v.tpFits) }
 
 func dcpTP(v view, role Role) []finding {
 	l := v.layout(role)
@@ -292,7 +302,7 @@ func (v view) podRanks(role Role) int {
 func (v view) tpOnNode(role Role, node int) int {
 	l := v.layout(role)
 	if v.Engine == SGLang {
-		return l.DP * largest(node/l.PP/l.DP, v.tpFits)
+		return l.DP * v.largestTP(node/l.PP/l.DP)
 	}
-	return largest(min(l.TP, node/l.PP/v.contextRanks(role)), v.tpFits)
+	return v.largestTP(min(l.TP, node/l.PP/v.contextRanks(role)))
 }

@@ -16,8 +16,8 @@ import (
 
 var (
 	simSeed  = flag.Uint64("sim.seed", 0, "play only this schedule of TestSimulation, with a trace")
-	simCount = flag.Uint64("sim.count", 0, "play that many schedules of TestSimulation, however long it takes")
-	simFirst = flag.Uint64("sim.first", 0, "the seed before the first one, instead of a random one")
+	simCount = flag.Uint64("sim.count", 1500, "play that many schedules of TestSimulation")
+	simFirst = flag.Uint64("sim.first", 1, "the seed of the first one; 0 for a random one")
 )
 
 // TestSimulation plays seeded schedules of several pods of both roles over a network
@@ -37,30 +37,23 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	schedules, budget := uint64(6000), 8*time.Second
+	count, first := *simCount, *simFirst
 	if testing.Short() {
-		schedules = 300
+		count = min(count, 300)
 	}
-	if *simCount > 0 {
-		schedules, budget = *simCount, 24*time.Hour
-	}
-	began := time.Now()
-	first := uint64(began.UnixNano()) & 0xffffffff
-	if *simFirst > 0 {
-		first = *simFirst
+	if first == 0 {
+		first = uint64(time.Now().UnixNano()) & 0xffffffff
 	}
 	total := tally{}
-	seed := first
-	for seed < first+schedules && (seed < first+300 || time.Since(began) < budget) {
-		seed++
+	for seed := first; seed < first+count; seed++ {
 		s := newSim(seed)
 		if err := s.play(); err != nil {
 			t.Fatalf("seed %d: %v\n(replay with a trace: go test ./transferagent/session -run 'TestSimulation$' -sim.seed %d -v)", seed, err, seed)
 		}
 		total.add(s.tally)
 	}
-	t.Logf("seeds %d to %d: %s", first+1, seed, total)
-	if missing := total.missing(); seed-first >= 1000 && len(missing) > 0 {
+	t.Logf("seeds %d to %d: %s", first, first+count-1, total)
+	if missing := total.missing(); count >= 1000 && len(missing) > 0 {
 		t.Errorf("the schedules are one-sided, they have no %s", strings.Join(missing, ", no "))
 	}
 }
