@@ -15,12 +15,14 @@ const (
 	knownFlags = flagMore | flagLong | flagCommand
 )
 
-// maxHeader is the length of the longest frame header.
-const maxHeader = 9
+const (
+	maxHeader  = 9       // bytes of the longest frame header
+	maxCommand = 4 << 10 // bytes of a command
+)
 
-// readFrame reads one frame. A length over limit is refused before anything is
-// allocated for it, and what is allocated grows with what has come; charge is asked
-// before each growth.
+// readFrame reads one frame. A length over limit, or maxCommand, is refused before
+// anything is allocated for it, and what is allocated grows with what has come; charge is
+// asked before each growth, but for commands: they are short, and over when they are read.
 func readFrame(r *bufio.Reader, limit int, charge func(n int) error) (flags byte, body []byte, err error) {
 	if flags, err = r.ReadByte(); err != nil {
 		return 0, nil, err
@@ -30,6 +32,9 @@ func readFrame(r *bufio.Reader, limit int, charge func(n int) error) (flags byte
 	}
 	if flags&flagCommand != 0 && flags&flagMore != 0 {
 		return 0, nil, errorf(BadFrame, "command that is said to go on in another frame")
+	}
+	if flags&flagCommand != 0 {
+		limit, charge = min(limit, maxCommand), uncharged
 	}
 	n, err := readLength(r, flags)
 	if err != nil {
@@ -55,7 +60,7 @@ func readLength(r *bufio.Reader, flags byte) (uint64, error) {
 // firstChunk is what is allocated for a frame before a byte of it has come.
 const firstChunk = 64 << 10
 
-// uncharged is the charge of frames that are too short to count.
+// uncharged is the charge of what is too short to count.
 func uncharged(int) error { return nil }
 
 func readBody(r io.Reader, n int, charge func(n int) error) ([]byte, error) {

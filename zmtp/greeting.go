@@ -20,7 +20,6 @@ const (
 	greetingLength  = 64
 	mechanismLength = 20
 
-	maxReady    = 4 << 10 // bytes of a READY or ERROR command
 	maxIdentity = 255
 )
 
@@ -106,7 +105,7 @@ type ready struct {
 
 // readReady reads the READY of a peer that has to be a socket of the wanted kind.
 func readReady(r *bufio.Reader, wanted, challenge string) (said ready, err error) {
-	flags, body, err := readFrame(r, maxReady, uncharged)
+	flags, body, err := readFrame(r, maxCommand, uncharged)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
 			return said, errorf(BadHandshake, "no READY: %w", e.err)

@@ -166,3 +166,21 @@ func TestPingIsAnswered(t *testing.T) {
 		t.Errorf("got %x, %v; want %x", got[len(greeting)+len(ready):], err, want)
 	}
 }
+
+// A peer that says PONG for ever takes nothing from the messages of others, nor from its
+// own: a command is over as soon as it is read.
+func TestCommandsTakeNoBudget(t *testing.T) {
+	const budget = 32 << 10
+	r := serve(t, "127.0.0.1:0", zmtp.Options{MaxReceiving: budget}, echo)
+	pong := "\x04\xff\x04PONG" + strings.Repeat("x", 250)
+	idle := connect(t, r, greeting+ready+strings.Repeat(pong, 2*budget/len(pong))+"\x00\x01a")
+	if _, err := io.ReadFull(idle, make([]byte, len(greeting)+len(ready)+len("\x01\x00\x00\x01a"))); err != nil {
+		t.Fatalf("%v, ended by %v", err, r.Stats().Ended)
+	}
+	if _, err := io.WriteString(idle, strings.Repeat(pong, 2*budget/len(pong))); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		ask(t, dial(t, r.Addr().String(), zmtp.Options{}), strings.Repeat("x", budget))
+	}
+}
