@@ -74,20 +74,17 @@ func (s *shell) arithmetic() bool {
 		return false
 	}
 	src = src[:min(len(src), maxArithmetic)]
-	n := strings.Index(src, "))")
-	if n < 0 {
+	n := closing(src[3:], '(', ')')
+	if n < 0 || !strings.HasPrefix(src[3+n:], "))") {
 		return false
 	}
-	for strings.HasPrefix(src[n:], ")))") {
-		n++
-	}
-	sum := expression{text: src[3:n], vars: s.vars}
+	sum := expression{text: src[3 : 3+n], vars: s.vars}
 	v := sum.sum(0)
 	if sum.bad || sum.peek() != 0 {
 		return false
 	}
 	s.b.add(s.src, strconv.FormatInt(v, 10), s.at(s.pos))
-	s.pos += n + 2
+	s.pos += 3 + n + 2
 	return true
 }
 

@@ -18,6 +18,7 @@ func TestSubstitutions(t *testing.T) {
 		{"another program", "C=$(tac <<EOF\na\nEOF\n)\nvllm serve m", "vLLM|m"},
 		{"product", "N=8\nvllm serve m -dp $((N * 2))", "vLLM|m|-dp|16"},
 		{"terms", "N=8\nvllm serve m -dp $(( (${N} + $N) / 4 - -1 % 3 ))", "vLLM|m|-dp|5"},
+		{"sum that ends a list", "A=(-dp $((4 * (1 + 1))))\nvllm serve m ${A[@]}", "vLLM|m|-dp|8"},
 		{"not known", "vllm serve m -dp $((N * 2))", "vLLM|m|-dp|$((N * 2))"},
 		{"not known in a variable", "A=$(( N * 2 ))\nvllm serve m -dp $A", "vLLM|m|-dp|$(( N * 2 ))"},
 		{"by nothing", "vllm serve m -dp $((2 / 0))", "vLLM|m|-dp|$((2 / 0))"},

@@ -12,6 +12,7 @@ esac
 for ((round = 1; SECONDS < limit; round++)); do
   echo "=== round $round"
   go test -count 1 ./kvlayout -args -kvlayout.seed 0
+  go test -count 1 ./engine -run ScriptsAsAShell -args -engine.seed 0
   go test -count 1 ./transferagent/session -run 'TestSimulation$' -args -sim.first 0 -sim.count 20000
   go test -count 1 ./pdpool -run 'NoOrder|Killed' -args -sim.orders "$((round * 4))"
 done
