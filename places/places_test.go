@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 func loopback(t *testing.T) net.Listener {
 	t.Helper()

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pdpool/pdpool/transferagent/session"
@@ -32,26 +33,28 @@ func (b *balky) Revoke(context.Context, string) error {
 }
 
 func TestRevokeThatFailsIsLoggedAndTriedAgain(t *testing.T) {
-	var log strings.Builder
-	b := &balky{refusals: make(chan error, 1)}
-	b.refusals <- errors.New("its lane is stuck")
-	l := &loop{
-		log: slog.New(slog.NewTextHandler(&log, nil)), mover: b, limits: limits{revoke: within, retry: 50 * time.Millisecond},
-		inbox: make(chan turn, 1), ended: make(chan struct{}),
-	}
-	began := time.Now()
-	l.revoke(t.Context(), "tx")
-	(<-l.inbox)(t.Context())
-	l.group.Wait()
-	if took := time.Since(began); took < l.limits.retry {
-		t.Errorf("tried again after %v", took)
-	}
-	if len(l.events) != 1 || l.events[0] != (session.Revoked{Transfer: "tx"}) {
-		t.Errorf("events %+v", l.events)
-	}
-	if !strings.Contains(log.String(), "its lane is stuck") {
-		t.Errorf("log %q", log.String())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		b := &balky{refusals: make(chan error, 1)}
+		b.refusals <- errors.New("its lane is stuck")
+		l := &loop{
+			log: slog.New(slog.NewTextHandler(&log, nil)), mover: b, limits: limits{revoke: within, retry: 50 * time.Millisecond},
+			inbox: make(chan turn, 1), ended: make(chan struct{}),
+		}
+		began := time.Now()
+		l.revoke(t.Context(), "tx")
+		(<-l.inbox)(t.Context())
+		l.group.Wait()
+		if took := time.Since(began); took != l.limits.retry {
+			t.Errorf("tried again after %v", took)
+		}
+		if len(l.events) != 1 || l.events[0] != (session.Revoked{Transfer: "tx"}) {
+			t.Errorf("events %+v", l.events)
+		}
+		if !strings.Contains(log.String(), "its lane is stuck") {
+			t.Errorf("log %q", log.String())
+		}
+	})
 }
 
 // taken empties a queue that nobody reads.

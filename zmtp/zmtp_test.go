@@ -17,7 +17,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what should come at once.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // serve starts a Router and ends it with the test.
 func serve(t *testing.T, addr string, o zmtp.Options, handle zmtp.Handler) *zmtp.Router {

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 )
 
 // object is a pool whose spec begins with some fields of JSON.
@@ -49,7 +48,6 @@ func TestManyFaults(t *testing.T) {
 		"below a long key":         {object(`"` + long + `":{` + numbered(300, `"b":%d,"c":1,`) + `"d":1},`), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			begin := time.Now()
 			var got Content
 			bytes := allocated(func() { got = Read("f", []byte(c.text)) })
 			if len(got.Pools) != 1 {
@@ -67,13 +65,10 @@ func TestManyFaults(t *testing.T) {
 					t.Fatalf("a fault of %d and %d bytes", len(f.Text), len(f.Field))
 				}
 			}
-			if took := time.Since(begin); took > 10*time.Second {
-				t.Errorf("it took %v", took)
-			}
-			if bytes > 400<<20 {
+			if bytes > 200<<20 {
 				t.Errorf("%d bytes are allocated for %d", bytes, len(c.text))
 			}
-			t.Logf("%d faults, %d MB, %v", len(faults), bytes>>20, time.Since(begin))
+			t.Logf("%d faults, %d MB", len(faults), bytes>>20)
 		})
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{{"--what"}, {"--listen"}, {"--max-body=x"}, {"--log-level=loud"}} {

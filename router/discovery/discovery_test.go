@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // enginePod is a ready pod as the operator makes it.
 func enginePod(role kvlayout.Role, replica, attempt, index, pods int, change ...func(*agentconfig.Instance)) *corev1.Pod {

@@ -38,7 +38,7 @@ import (
 )
 
 // within bounds every wait for the operator or the API server.
-const within = 30 * time.Second
+const within = 2 * time.Minute
 
 // gates are the two ways in which the API server runs.
 var gates = map[string]map[string]string{

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var hello = kvproto.Hello{Version: kvproto.ProtocolVersion, Connection: kvproto.Worker, TP: 3}
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // agent is the other end: a listener that hands over each connection after its
 // Hello was answered.

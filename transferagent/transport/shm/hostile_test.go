@@ -72,7 +72,7 @@ func raw(t *testing.T, m *Mover) *net.UnixConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() }) //nolint:errcheck // it may be closed
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -320,7 +320,7 @@ func postOne(t *testing.T, m *Mover, addr []byte) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("done was not called")
 		return nil
 	}

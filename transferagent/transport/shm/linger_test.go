@@ -127,7 +127,7 @@ func TestStoppedWriterIsWaitedFor(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("it was not revoked")
 			}
 			mark(b)

@@ -39,7 +39,7 @@ func raw(t *testing.T, m *Mover) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() }) //nolint:errcheck // it may be closed
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return c

@@ -24,7 +24,7 @@ func relayed(t *testing.T, m *Mover) (addr []byte, to *net.TCPConn, kept <-chan 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() }) //nolint:errcheck // the test is over
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	out := make(chan []byte, 1)

@@ -22,7 +22,7 @@ import (
 type Make func(t *testing.T) (a, b transport.Mover, host string)
 
 // patience bounds every wait of the suite. It is only used up by a failure.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // Run runs the suite.
 func Run(t *testing.T, movers Make) {

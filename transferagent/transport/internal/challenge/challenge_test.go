@@ -36,7 +36,7 @@ func ends(t *testing.T) (dialler, listener net.Conn) {
 	t.Helper()
 	a, b := net.Pipe()
 	for _, c := range []net.Conn{a, b} {
-		if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() }) //nolint:errcheck // it may be closed

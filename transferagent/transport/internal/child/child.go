@@ -116,7 +116,7 @@ func (p *Process) Signal(s syscall.Signal) {
 		if err != nil {
 			p.t.Fatal(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		p.t.Fatal("the child goes on")
 	}
 }
