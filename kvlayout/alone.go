@@ -4,8 +4,7 @@ package kvlayout
 // follows from another problem. It tells what was wrong with a pair already, whatever
 // else is mended, and no fixes.
 func Alone(p Pair) []Problem {
-	rs := rules()
-	mover, _ := resolveMover(p, rs)
+	mover, _ := ResolveMover(p)
 	v := newView(p, mover)
 	if !v.prefill.counts() || !v.decode.counts() {
 		return Compatible(p) // checks rely on numbers that can be
@@ -18,7 +17,7 @@ func Alone(p Pair) []Problem {
 			problems = append(problems, problem)
 		}
 	}
-	for _, r := range rs {
+	for _, r := range rules() {
 		if r.side != nil {
 			add(r, r.side(v, Prefill))
 			add(r, r.side(v, Decode))

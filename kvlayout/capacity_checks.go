@@ -6,7 +6,7 @@ import (
 )
 
 // capacity is what a replica of the side holds, and whether that is known.
-func (v view) capacity(role Role, l Layout) (Capacity, bool) {
+func (v *view) capacity(role Role, l Layout) (Capacity, bool) {
 	s := v.side(role)
 	m, ok := v.model()
 	if !ok || (s.KVMemory < 1 && s.KVBlocks < 1) {
@@ -24,7 +24,7 @@ func (v view) capacity(role Role, l Layout) (Capacity, bool) {
 	return held, err == nil
 }
 
-func capacityLength(v view, role Role) []finding {
+func capacityLength(v *view, role Role) []finding {
 	length := v.side(role).MaxLength
 	held, known := v.capacity(role, v.layout(role))
 	if v.Engine == Simulator || !known || length < 1 || held.Requests(length) > 0 { // it starts with any cache
@@ -55,7 +55,7 @@ func (c Capacity) lacking(length int, role Role) string {
 	return message
 }
 
-func capacityInflight(v view) []finding {
+func capacityInflight(v *view) []finding {
 	load := v.Load
 	held, known := v.capacity(Decode, v.decode)
 	if !known || load.Concurrency < 1 || load.Input+load.Output < 1 {
@@ -84,7 +84,7 @@ func capacityInflight(v view) []finding {
 
 // widerDCP is the largest dcp of decode's TP group that the model allows, and the
 // tokens that a replica then holds.
-func (v view) widerDCP() (dcp int, tokens int64) {
+func (v *view) widerDCP() (dcp int, tokens int64) {
 	m, ok := v.model()
 	l := v.decode
 	if !ok || l.DCP > 1 || l.TP > maxDegree || v.prefill.DCP > 1 || v.headSharded() {

@@ -26,11 +26,11 @@ func Check(p Pair, role Role) []Problem {
 	return problems
 }
 
-func newView(p Pair, mover Mover) view {
+func newView(p Pair, mover Mover) *view {
 	p.Mode = cmp.Or(p.Mode, Write)
 	p.Prefill.KVType = cmp.Or(p.Prefill.KVType, Auto)
 	p.Decode.KVType = cmp.Or(p.Decode.KVType, Auto)
-	v := view{Pair: p, prefill: p.Prefill.Layout.Defaulted(), decode: p.Decode.Layout.Defaulted(), mover: mover, heads: headsOf(p), fitted: p.Model}
+	v := &view{Pair: p, prefill: p.Prefill.Layout.Defaulted(), decode: p.Decode.Layout.Defaulted(), mover: mover, heads: headsOf(p), fitted: p.Model}
 	if v.fitted == nil && p.HasGeometry {
 		m := ModelOf(p.Geometry)
 		v.fitted = &m
@@ -38,7 +38,7 @@ func newView(p Pair, mover Mover) view {
 	return v
 }
 
-func (v view) checkSide(rs []rule, role Role) []Problem {
+func (v *view) checkSide(rs []rule, role Role) []Problem {
 	var problems []Problem
 	for _, r := range rs {
 		if r.side == nil || refusedBy(problems, r.after) {
@@ -52,7 +52,7 @@ func (v view) checkSide(rs []rule, role Role) []Problem {
 }
 
 // checkAll returns the problems of prefill, of decode and of the pair.
-func (v view) checkAll(rs []rule) []Problem {
+func (v *view) checkAll(rs []rule) []Problem {
 	problems := v.checkSide(rs, Prefill)
 	for _, p := range v.checkSide(rs, Decode) {
 		// Both sides find an unknown model; that is one problem.
@@ -89,14 +89,14 @@ func refusalsFirst(problems []Problem) {
 	})
 }
 
-func (v view) layout(role Role) Layout {
+func (v *view) layout(role Role) Layout {
 	if role == Prefill {
 		return v.prefill
 	}
 	return v.decode
 }
 
-func (v view) side(role Role) Side {
+func (v *view) side(role Role) Side {
 	if role == Prefill {
 		return v.Prefill
 	}
@@ -104,12 +104,12 @@ func (v view) side(role Role) Side {
 }
 
 // attentionTP is the number of ranks that attention heads are split over.
-func (v view) attentionTP(role Role) int { return v.Engine.attentionTP(v.layout(role)) }
+func (v *view) attentionTP(role Role) int { return v.Engine.attentionTP(v.layout(role)) }
 
 // tpField and tpFor name the tp field of a role and its value for an attention TP.
 func tpField(role Role) string { return layoutField(role, "tp") }
 
-func (v view) tpFor(role Role, attentionTP int) int {
+func (v *view) tpFor(role Role, attentionTP int) int {
 	if v.Engine == SGLang {
 		return attentionTP * v.layout(role).DP
 	}
@@ -117,13 +117,13 @@ func (v view) tpFor(role Role, attentionTP int) int {
 }
 
 // vllmRules says whether vLLM's own rules hold: for vLLM and for the simulator.
-func (v view) vllmRules() bool { return v.Engine != SGLang }
+func (v *view) vllmRules() bool { return v.Engine != SGLang }
 
 // vllmConnector says whether vLLM's MoRIIO connector moves the bytes.
-func (v view) vllmConnector() bool { return v.vllmRules() && v.mover == MoverEngine }
+func (v *view) vllmConnector() bool { return v.vllmRules() && v.mover == MoverEngine }
 
 // headSharded says that the model is known to split KV by heads, in some layer.
-func (v view) headSharded() bool {
+func (v *view) headSharded() bool {
 	return v.heads.known && len(v.heads.kv) > 0
 }
 

@@ -14,9 +14,7 @@ import (
 // Rules on the engine's own connector count where the mover, given or resolved, is
 // Engine. What is unknown (version, geometry) warns and never refuses.
 func Compatible(p Pair) []Problem {
-	rs := rules()
-	mover, _ := resolveMover(p, rs)
-	problems := newView(p, mover).checkAll(rs)
+	_, _, problems := resolve(p)
 	chooseFixes(p, problems)
 	refusalsFirst(problems)
 	return problems
@@ -27,10 +25,28 @@ func Compatible(p Pair) []Problem {
 // serve the pair, else Agent. The simulator has no connector of its own, SGLang
 // none but its own.
 func ResolveMover(p Pair) (mover Mover, reason string) {
-	return resolveMover(p, rules())
+	if mover, reason = onlyMover(p); mover == "" {
+		mover, reason, _ = resolve(p)
+	}
+	return mover, reason
 }
 
-func resolveMover(p Pair, rs []rule) (mover Mover, reason string) {
+// resolve returns what ResolveMover does, and what is wrong with the pair then.
+func resolve(p Pair) (mover Mover, reason string, problems []Problem) {
+	rs := rules()
+	if mover, reason = onlyMover(p); mover != "" {
+		return mover, reason, newView(p, mover).checkAll(rs)
+	}
+	agent, engine := newView(p, MoverAgent).checkAll(rs), newView(p, MoverEngine).checkAll(rs)
+	mover, reason = betterMover(cmp.Or(p.Engine, VLLM), agent, engine)
+	if mover == MoverAgent {
+		return mover, reason, agent
+	}
+	return mover, reason, engine
+}
+
+// onlyMover is the mover where the pair leaves no choice, else "".
+func onlyMover(p Pair) (mover Mover, reason string) {
 	switch {
 	case p.Engine == Simulator:
 		return MoverAgent, "the simulator has no connector of its own"
@@ -39,26 +55,30 @@ func resolveMover(p Pair, rs []rule) (mover Mover, reason string) {
 	case p.Engine == SGLang:
 		return MoverEngine, "SGLang moves its cache with its own mori backend"
 	}
-	withAgent, withEngine := newView(p, MoverAgent).checkAll(rs), newView(p, MoverEngine).checkAll(rs)
+	return "", ""
+}
+
+// betterMover chooses by the problems that a pair has with the one and the other.
+func betterMover(e Engine, withAgent, withEngine []Problem) (mover Mover, reason string) {
 	if Refused(withAgent) && !Refused(withEngine) {
 		return MoverEngine, "the transfer agent cannot serve the pair"
 	}
 	for _, problem := range withEngine {
-		if contains(withAgent, problem) || (problem.Severity == Warn && costs(rs, problem.Rule)) {
+		if contains(withAgent, problem) || (problem.Severity == Warn && costs(problem.Rule)) {
 			continue
 		}
 		verdict := "cannot serve the pair"
 		if problem.Severity != Refuse {
 			verdict = "is not known to serve the pair"
 		}
-		return MoverAgent, fmt.Sprintf("%s's own connector %s (%s: %s)", cmp.Or(p.Engine, VLLM), verdict, problem.Rule, problem.Message)
+		return MoverAgent, fmt.Sprintf("%s's own connector %s (%s: %s)", e, verdict, problem.Rule, problem.Message)
 	}
-	return MoverEngine, fmt.Sprintf("%s's own connector can serve the pair", cmp.Or(p.Engine, VLLM))
+	return MoverEngine, fmt.Sprintf("%s's own connector can serve the pair", e)
 }
 
 // costs says that the rule's warnings don't decide the mover.
-func costs(rs []rule, id string) bool {
-	return slices.ContainsFunc(rs, func(r rule) bool { return r.ID == id && r.cost })
+func costs(id string) bool {
+	return slices.ContainsFunc(rules(), func(r rule) bool { return r.ID == id && r.cost })
 }
 
 func contains(problems []Problem, p Problem) bool {

@@ -34,14 +34,14 @@ var (
 )
 
 // dcpWays are a role's dcp at n, both sides' at n, and none on either.
-func (v view) dcpWays(role Role, n int) []way {
+func (v *view) dcpWays(role Role, n int) []way {
 	field, other := layoutField(role, "dcp"), layoutField(role.other(), "dcp")
 	return []way{{set(field, n)}, {set(field, n), set(other, n)}, {set(field, 1), set(other, 1)}}
 }
 
 // tpWays are a role's tp at n or, as other rules may not take it, below, with the DCP
 // that it has and without.
-func (v view) tpWays(role Role, n int) []way {
+func (v *view) tpWays(role Role, n int) []way {
 	if n < 1 {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (v view) tpWays(role Role, n int) []way {
 }
 
 // tpWay is a role's tp at n alone, without DCP, and with the other side's at as much.
-func (v view) tpWay(role Role, n int) []way {
+func (v *view) tpWay(role Role, n int) []way {
 	own := set(tpField(role), n)
 	return []way{
 		{own},
@@ -67,10 +67,10 @@ func (v view) tpWay(role Role, n int) []way {
 }
 
 // attentionOf is the attention tp of a role's tp, at least 1.
-func (v view) attentionOf(role Role, tp int) int { return max(tp/(v.tpFor(role, 1)), 1) }
+func (v *view) attentionOf(role Role, tp int) int { return max(tp/(v.tpFor(role, 1)), 1) }
 
 // equalTP are decode's tp at prefill's, and prefill's at decode's.
-func (v view) equalTP() []way {
+func (v *view) equalTP() []way {
 	p, d, _ := v.unequalTP()
 	here, there := v.tpFor(Decode, p), v.tpFor(Prefill, d)
 	return []way{
@@ -138,11 +138,10 @@ func (p *Problem) told(ways []way) {
 
 // changing is the way without what the pair has already.
 func (w way) changing(p Pair) way {
+	p.Prefill.Layout, p.Decode.Layout = p.Prefill.Layout.Defaulted(), p.Decode.Layout.Defaulted()
 	return slices.DeleteFunc(slices.Clone(w), func(c Change) bool {
 		q := p
-		q.Prefill.Layout, q.Decode.Layout = p.Prefill.Layout.Defaulted(), p.Decode.Layout.Defaulted()
-		before := q
-		return c.apply(&q) && q == before
+		return c.apply(&q) && q == p
 	})
 }
 
@@ -164,8 +163,8 @@ func leadsOut(p Pair, before []Problem, of Problem, w way) bool {
 			return false
 		}
 	}
-	mover, _ := ResolveMover(p)
-	return !slices.ContainsFunc(newView(p, mover).checkAll(rules()), func(after Problem) bool {
+	_, _, problems := resolve(p)
+	return !slices.ContainsFunc(problems, func(after Problem) bool {
 		same := after.Rule == of.Rule && after.Field == of.Field && after.Severity == of.Severity
 		return same || after.Severity == Refuse && !slices.ContainsFunc(before, func(o Problem) bool {
 			return o.Severity == Refuse && o.Rule == after.Rule && o.Field == after.Field

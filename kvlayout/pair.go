@@ -142,7 +142,7 @@ func headsOf(p Pair) heads {
 }
 
 // model is the pair's model, or what its geometry says of it.
-func (v view) model() (Model, bool) {
+func (v *view) model() (Model, bool) {
 	if v.fitted == nil {
 		return Model{}, false
 	}
@@ -150,15 +150,15 @@ func (v view) model() (Model, bool) {
 }
 
 // cache is how a side caches the model.
-func (v view) cache(role Role) Cache {
+func (v *view) cache(role Role) Cache {
 	c := v.side(role).Cache(v.Engine)
 	c.Layout = v.layout(role)
 	return c
 }
 
-func (v view) version(role Role) string { return cmp.Or(v.side(role).Version, v.Version) }
+func (v *view) version(role Role) string { return cmp.Or(v.side(role).Version, v.Version) }
 
 // states, windowed, indexed: facts of a model that only Model can say.
-func (v view) states() bool   { return v.Model != nil && v.Model.HasState() }
-func (v view) windowed() bool { return v.Model != nil && v.Model.Windowed() }
-func (v view) indexed() bool  { return v.Model != nil && v.Model.WholeBlockIndexer() }
+func (v *view) states() bool   { return v.Model != nil && v.Model.HasState() }
+func (v *view) windowed() bool { return v.Model != nil && v.Model.Windowed() }
+func (v *view) indexed() bool  { return v.Model != nil && v.Model.WholeBlockIndexer() }

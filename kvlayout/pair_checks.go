@@ -9,12 +9,12 @@ import (
 
 // unequalTP says whether the attention of the two sides is split over unequally
 // many ranks.
-func (v view) unequalTP() (prefill, decode int, unequal bool) {
+func (v *view) unequalTP() (prefill, decode int, unequal bool) {
 	prefill, decode = v.attentionTP(Prefill), v.attentionTP(Decode)
 	return prefill, decode, prefill != decode
 }
 
-func tpMultiple(v view) []finding {
+func tpMultiple(v *view) []finding {
 	p, d, unequal := v.unequalTP()
 	if !unequal || max(p, d)%min(p, d) == 0 || (v.mover != MoverEngine && !v.headSharded() && !v.states()) {
 		return nil
@@ -31,7 +31,7 @@ func tpMultiple(v view) []finding {
 	}}
 }
 
-func tpHeads(v view) []finding {
+func tpHeads(v *view) []finding {
 	p, d, unequal := v.unequalTP()
 	if !unequal || !v.vllmConnector() || v.Mode != Read || !v.headSharded() {
 		return nil
@@ -48,7 +48,7 @@ func tpHeads(v view) []finding {
 	}}
 }
 
-func tpWrite(v view) []finding {
+func tpWrite(v *view) []finding {
 	p, d, unequal := v.unequalTP()
 	if !unequal || !v.vllmConnector() || v.Mode != Write {
 		return nil
@@ -72,7 +72,7 @@ func tpWrite(v view) []finding {
 	return []finding{{field: "engine.version", severity: Warn, message: message + " of unknown version " + quoted(release), fix: fix}}
 }
 
-func dcpMix(v view) []finding {
+func dcpMix(v *view) []finding {
 	p, d := v.prefill.DCP, v.decode.DCP
 	if p == 1 || p == d {
 		return nil
@@ -89,7 +89,7 @@ func dcpMix(v view) []finding {
 	}}
 }
 
-func dcpInterleave(v view) []finding {
+func dcpInterleave(v *view) []finding {
 	p, d := v.prefill, v.decode
 	if p.DCP == 1 || p.DCP != d.DCP || p.Interleave == d.Interleave {
 		return nil
@@ -101,7 +101,7 @@ func dcpInterleave(v view) []finding {
 	}}
 }
 
-func dcpTPPair(v view) []finding {
+func dcpTPPair(v *view) []finding {
 	p, d, unequal := v.unequalTP()
 	if !unequal || v.mover != MoverEngine || v.prefill.DCP == 1 || v.prefill.DCP != v.decode.DCP {
 		return nil
@@ -119,9 +119,9 @@ func dcpTPPair(v view) []finding {
 }
 
 // dealt says that decode alone has DCP, so that tokens have to be dealt.
-func (v view) dealt() bool { return v.prefill.DCP == 1 && v.decode.DCP > 1 }
+func (v *view) dealt() bool { return v.prefill.DCP == 1 && v.decode.DCP > 1 }
 
-func dcpMLA(v view) []finding {
+func dcpMLA(v *view) []finding {
 	if !v.dealt() {
 		return nil
 	}
@@ -142,7 +142,7 @@ func dcpMLA(v view) []finding {
 	}}
 }
 
-func dcpRead(v view) []finding {
+func dcpRead(v *view) []finding {
 	if !v.dealt() || v.Mode != Read {
 		return nil
 	}
@@ -153,7 +153,7 @@ func dcpRead(v view) []finding {
 	}}
 }
 
-func dcpVersion(v view) []finding {
+func dcpVersion(v *view) []finding {
 	if !v.dealt() || !v.vllmConnector() {
 		return nil
 	}
@@ -169,7 +169,7 @@ func dcpVersion(v view) []finding {
 	}}
 }
 
-func blockSize(v view) []finding {
+func blockSize(v *view) []finding {
 	p, d := v.blockTokens(Prefill), v.blockTokens(Decode)
 	if !v.states() && (p < 1) != (d < 1) {
 		return v.blockOfOne()
@@ -188,7 +188,7 @@ func blockSize(v view) []finding {
 }
 
 // blockOfOne is on a block size that one side says: the other one takes its engine's.
-func (v view) blockOfOne() []finding {
+func (v *view) blockOfOne() []finding {
 	said, unsaid := Prefill, Decode
 	if v.Prefill.BlockSize < 1 {
 		said, unsaid = Decode, Prefill
@@ -249,7 +249,7 @@ func raisedBlocks(p, d int) finding {
 
 // kvType takes vLLM's Auto for what the checkpoint or the model's type says, and where
 // neither is known for any type of the same size. SGLang compares the names.
-func kvType(v view) []finding {
+func kvType(v *view) []finding {
 	p, d := v.elementType(Prefill), v.elementType(Decode)
 	if p == d {
 		return nil
@@ -272,7 +272,7 @@ func kvType(v view) []finding {
 }
 
 // elementType is the type of a side's cache, Auto where what decides it is not known.
-func (v view) elementType(role Role) KVType {
+func (v *view) elementType(role Role) KVType {
 	s := v.side(role)
 	if s.KVType != Auto || !v.vllmRules() {
 		return s.KVType
@@ -281,7 +281,7 @@ func (v view) elementType(role Role) KVType {
 	return cmp.Or(m.Checkpoint, s.ModelType, Auto)
 }
 
-func readDPHosts(v view) []finding {
+func readDPHosts(v *view) []finding {
 	l, local := v.prefill, v.podRanks(Prefill)
 	if !v.vllmRules() || v.Mode != Read || l.DP == local {
 		return nil

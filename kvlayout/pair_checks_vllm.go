@@ -10,7 +10,7 @@ import (
 // blockTokens is the block size of a side as its engine will have it: models with
 // recurrent state may get a larger one than is asked for, or than the engine's own
 // where none is. 0 is not known.
-func (v view) blockTokens(role Role) int {
+func (v *view) blockTokens(role Role) int {
 	if !v.states() || !v.vllmRules() {
 		return v.side(role).BlockSize
 	}
@@ -21,7 +21,7 @@ func (v view) blockTokens(role Role) int {
 	return p.BlockTokens
 }
 
-func interleaveIndexer(v view) []finding {
+func interleaveIndexer(v *view) []finding {
 	l, b := v.decode, v.blockTokens(Decode)
 	if !v.vllmRules() || !v.dealt() || !v.indexed() || b < 1 || l.Interleave == b {
 		return nil
@@ -37,7 +37,7 @@ func interleaveIndexer(v view) []finding {
 // card does with long ones (MoRI's published table: 12 GB/s at 4 KiB, 41 at 64 KiB).
 const largePiece = 16 << 10
 
-func interleavePieces(v view) []finding {
+func interleavePieces(v *view) []finding {
 	l, b := v.decode, v.blockTokens(Decode)
 	row := v.latentRow()
 	if !v.vllmConnector() || v.Backend != RDMA || !v.dealt() || b <= l.Interleave || row == 0 || row*int64(l.Interleave) >= largePiece {
@@ -51,7 +51,7 @@ func interleavePieces(v view) []finding {
 }
 
 // latentRow is the size of a token of one MLA layer in bytes; 0 not known.
-func (v view) latentRow() int64 {
+func (v *view) latentRow() int64 {
 	m, ok := v.model()
 	if !ok {
 		return 0
@@ -66,7 +66,7 @@ func (v view) latentRow() int64 {
 
 // modelSame refuses models that the catalog knows to cache differently. Other
 // names, and revisions, may be copies or quantizations of the same.
-func modelSame(v view) []finding {
+func modelSame(v *view) []finding {
 	p, d := v.Prefill, v.Decode
 	if p.Model == "" || d.Model == "" {
 		return nil
@@ -117,7 +117,7 @@ func sameCaches(a, b Model) bool {
 	return true
 }
 
-func attentionPair(v view) []finding {
+func attentionPair(v *view) []finding {
 	p, d := v.Prefill.Attention, v.Decode.Attention
 	if p == "" || d == "" || strings.EqualFold(p, d) {
 		return nil
@@ -128,7 +128,7 @@ func attentionPair(v view) []finding {
 	}}
 }
 
-func readDP(v view) []finding {
+func readDP(v *view) []finding {
 	p, d := v.prefill.DP, v.decode.DP
 	if !v.vllmConnector() || v.Mode != Read || p == d {
 		return nil
@@ -139,7 +139,7 @@ func readDP(v view) []finding {
 	})
 }
 
-func hybridWrite(v view) []finding {
+func hybridWrite(v *view) []finding {
 	if !v.vllmConnector() || v.Mode != Write || !v.states() {
 		return nil
 	}
@@ -149,7 +149,7 @@ func hybridWrite(v view) []finding {
 	})
 }
 
-func recurrentTP(v view) []finding {
+func recurrentTP(v *view) []finding {
 	p, d, unequal := v.unequalTP()
 	if !unequal || !v.vllmConnector() || v.Mode != Read || !v.states() {
 		return nil
@@ -162,7 +162,7 @@ func recurrentTP(v view) []finding {
 
 // draftLayers: the side that writes or reads asks its peer for each of its own layers by
 // name.
-func draftLayers(v view) []finding {
+func draftLayers(v *view) []finding {
 	asks := Prefill
 	if v.Mode == Read {
 		asks = Decode
@@ -208,7 +208,7 @@ func (s Side) cachesDrafts() Support {
 	return Unknown
 }
 
-func readGroups(v view) []finding {
+func readGroups(v *view) []finding {
 	if !v.vllmConnector() || v.Mode != Read || v.Model == nil {
 		return nil
 	}
@@ -223,7 +223,7 @@ func readGroups(v view) []finding {
 }
 
 // blockLists is the number of block lists of a sequence in vLLM's decode.
-func (v view) blockLists() int {
+func (v *view) blockLists() int {
 	lists := v.Model.AttentionGroups() + len(v.Model.States())
 	if v.hybridOff(Decode) {
 		return min(lists, 1+len(v.Model.States()))
@@ -231,7 +231,7 @@ func (v view) blockLists() int {
 	return lists
 }
 
-func xgmiWait(v view) []finding {
+func xgmiWait(v *view) []finding {
 	if !v.vllmConnector() || v.Backend != XGMI {
 		return nil
 	}
@@ -243,7 +243,7 @@ func xgmiWait(v view) []finding {
 }
 
 // writersPerRank is the number of prefill ranks that write to one decode rank.
-func (v view) writersPerRank() int {
+func (v *view) writersPerRank() int {
 	p, d, _ := v.unequalTP()
 	if p <= d {
 		return 1
@@ -258,7 +258,7 @@ func (v view) writersPerRank() int {
 	return writers
 }
 
-func mixedVersions(v view) []finding {
+func mixedVersions(v *view) []finding {
 	p, d := v.version(Prefill), v.version(Decode)
 	prefill, decode := Supports(p, FeatureWriteFailed), Supports(d, FeatureWriteFailed)
 	if !v.vllmConnector() || v.Mode != Write || prefill == decode || prefill == Unknown || decode == Unknown {

@@ -43,8 +43,8 @@ func Rules() []RuleInfo {
 // PairScope.
 type rule struct {
 	RuleInfo
-	side func(v view, role Role) []finding
-	pair func(v view) []finding
+	side func(v *view, role Role) []finding
+	pair func(v *view) []finding
 	// after names rules whose refusal makes this one pointless: what it would say
 	// follows from them, or its fix would not help.
 	after []string
@@ -84,12 +84,12 @@ var rules = sync.OnceValue(func() []rule {
 		vllmPairRules(), sglangPairRules(), capacityRules())
 })
 
-func side(id string, s Severity, description, reason string, check func(view, Role) []finding, after ...string) rule {
+func side(id string, s Severity, description, reason string, check func(*view, Role) []finding, after ...string) rule {
 	info := RuleInfo{ID: id, Scope: SideScope, Severity: s, Description: description, Reason: reason}
 	return rule{RuleInfo: info, side: check, after: after}
 }
 
-func both(id string, s Severity, description, reason string, check func(view) []finding, after ...string) rule {
+func both(id string, s Severity, description, reason string, check func(*view) []finding, after ...string) rule {
 	info := RuleInfo{ID: id, Scope: PairScope, Severity: s, Description: description, Reason: reason}
 	return rule{RuleInfo: info, pair: check, after: after}
 }

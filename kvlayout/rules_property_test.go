@@ -69,8 +69,8 @@ func TestSymmetricRules(t *testing.T) {
 
 // found is what Compatible finds, but for the choice of fixes, which takes the most time.
 func found(p Pair) []Problem {
-	mover, _ := ResolveMover(p)
-	return withoutWays(newView(p, mover).checkAll(rules()))
+	_, _, problems := resolve(p)
+	return withoutWays(problems)
 }
 
 func verdicts(problems []Problem) map[string][]Severity {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-func sglangDecodeCP(v view, role Role) []finding {
+func sglangDecodeCP(v *view, role Role) []finding {
 	cp := v.side(role).PCP
 	if v.Engine != SGLang || role != Decode || cp < 2 {
 		return nil
@@ -16,7 +16,7 @@ func sglangDecodeCP(v view, role Role) []finding {
 	})
 }
 
-func sglangCPDCP(v view, role Role) []finding {
+func sglangCPDCP(v *view, role Role) []finding {
 	cp, dcp := v.side(role).PCP, v.layout(role).DCP
 	if v.Engine != SGLang || cp < 2 || dcp == 1 {
 		return nil
@@ -27,7 +27,7 @@ func sglangCPDCP(v view, role Role) []finding {
 	}}
 }
 
-func sglangDCPBackend(v view, role Role) []finding {
+func sglangDCPBackend(v *view, role Role) []finding {
 	l := v.layout(role)
 	if v.Engine != SGLang || role != Decode || l.DCP == 1 {
 		return nil
@@ -38,7 +38,7 @@ func sglangDCPBackend(v view, role Role) []finding {
 	})
 }
 
-func sglangDCPHeads(v view, role Role) []finding {
+func sglangDCPHeads(v *view, role Role) []finding {
 	l := v.layout(role)
 	if v.Engine != SGLang || !v.heads.known || v.heads.query < 1 || l.DCP == 1 || v.heads.query%l.DCP == 0 {
 		return nil
@@ -50,7 +50,7 @@ func sglangDCPHeads(v view, role Role) []finding {
 	}}
 }
 
-func ppPair(v view) []finding {
+func ppPair(v *view) []finding {
 	p, d := v.prefill.PP, v.decode.PP
 	if v.Engine != SGLang || d == 1 || d == p {
 		return nil
@@ -60,7 +60,7 @@ func ppPair(v view) []finding {
 	}}
 }
 
-func sglangPrefillCP(v view) []finding {
+func sglangPrefillCP(v *view) []finding {
 	if v.Engine != SGLang || v.Prefill.PCP < 2 || v.decode.DCP == 1 || v.prefill.DCP > 1 {
 		return nil
 	}
@@ -70,7 +70,7 @@ func sglangPrefillCP(v view) []finding {
 	}}
 }
 
-func sglangDCPMLA(v view) []finding {
+func sglangDCPMLA(v *view) []finding {
 	if v.Engine != SGLang || v.decode.DCP == 1 || !v.headSharded() {
 		return nil
 	}
@@ -81,12 +81,12 @@ func sglangDCPMLA(v view) []finding {
 }
 
 // sglangHeads returns the unequal attention TP of a head-sharded model on SGLang.
-func (v view) sglangHeads() (prefill, decode int, unequal bool) {
+func (v *view) sglangHeads() (prefill, decode int, unequal bool) {
 	p, d, unequal := v.unequalTP()
 	return p, d, v.Engine == SGLang && unequal && v.headSharded()
 }
 
-func sglangWindowTP(v view) []finding {
+func sglangWindowTP(v *view) []finding {
 	p, d, unequal := v.sglangHeads()
 	if !unequal || !v.windowed() || v.Prefill.NoHybrid {
 		return nil
@@ -97,7 +97,7 @@ func sglangWindowTP(v view) []finding {
 	})
 }
 
-func sglangIndexTP(v view) []finding {
+func sglangIndexTP(v *view) []finding {
 	if v.Engine != SGLang || !v.indexed() || !v.headSharded() {
 		return nil
 	}
@@ -117,7 +117,7 @@ func sglangIndexTP(v view) []finding {
 	})
 }
 
-func sglangStateTP(v view) []finding {
+func sglangStateTP(v *view) []finding {
 	p, d, unequal := v.unequalTP()
 	if v.Engine != SGLang || !unequal || !v.states() {
 		return nil
@@ -130,7 +130,7 @@ func sglangStateTP(v view) []finding {
 
 // sglangHeadCopies: decode ranks that copy a head each took another one, where a prefill
 // rank has several.
-func sglangHeadCopies(v view) []finding {
+func sglangHeadCopies(v *view) []finding {
 	p, d, unequal := v.sglangHeads()
 	if !unequal {
 		return nil
@@ -146,7 +146,7 @@ func sglangHeadCopies(v view) []finding {
 	})
 }
 
-func sglangHeadsTP(v view) []finding {
+func sglangHeadsTP(v *view) []finding {
 	p, d, unequal := v.sglangHeads()
 	if !unequal {
 		return nil
@@ -157,7 +157,7 @@ func sglangHeadsTP(v view) []finding {
 	}}
 }
 
-func sglangSparseDCP(v view, role Role) []finding {
+func sglangSparseDCP(v *view, role Role) []finding {
 	dcp := v.layout(role).DCP
 	if v.Engine != SGLang || dcp == 1 || !v.indexed() || v.headSharded() {
 		return nil
@@ -169,7 +169,7 @@ func sglangSparseDCP(v view, role Role) []finding {
 }
 
 // kvFormat: DeepSeek-V4's cache of trtllm has 512 bytes a token, and the others' 584.
-func kvFormat(v view) []finding {
+func kvFormat(v *view) []finding {
 	p, d := cmp.Or(v.Prefill.KVFormat, "auto"), cmp.Or(v.Decode.KVFormat, "auto")
 	if v.Engine != SGLang || p == d {
 		return nil
@@ -184,7 +184,7 @@ func kvFormat(v view) []finding {
 	return []finding{fd}
 }
 
-func sglangSpeculation(v view) []finding {
+func sglangSpeculation(v *view) []finding {
 	p, d := v.Prefill.Speculation, v.Decode.Speculation
 	if v.Engine != SGLang || (p == "") == (d == "") {
 		return nil

@@ -9,7 +9,7 @@ import (
 // what a stranger's handshake says from costing seconds.
 const maxDegree = 1 << 16
 
-func degrees(v view, role Role) []finding {
+func degrees(v *view, role Role) []finding {
 	l := v.layout(role)
 	var fs []finding
 	for _, d := range []struct {
@@ -55,7 +55,7 @@ func degrees(v view, role Role) []finding {
 	return fs
 }
 
-func modelGeometry(v view, role Role) []finding {
+func modelGeometry(v *view, role Role) []finding {
 	l := v.layout(role)
 	if v.heads.known || (l.TP == 1 && l.DCP == 1) {
 		return nil
@@ -70,7 +70,7 @@ func modelGeometry(v view, role Role) []finding {
 	}}
 }
 
-func headsTP(v view, role Role) []finding {
+func headsTP(v *view, role Role) []finding {
 	tp, heads := v.attentionTP(role), v.heads.query
 	if !v.heads.known || heads < 1 || heads%tp == 0 {
 		return nil
@@ -82,7 +82,7 @@ func headsTP(v view, role Role) []finding {
 	}}
 }
 
-func kvHeadsTP(v view, role Role) []finding {
+func kvHeadsTP(v *view, role Role) []finding {
 	tp := v.attentionTP(role)
 	at := slices.IndexFunc(v.heads.kv, func(n int) bool { return n%tp != 0 && tp%n != 0 })
 	if !v.headSharded() || at < 0 {
@@ -96,13 +96,13 @@ func kvHeadsTP(v view, role Role) []finding {
 }
 
 // tpFits says whether the model's heads can be split over tp ranks.
-func (v view) tpFits(tp int) bool {
+func (v *view) tpFits(tp int) bool {
 	return v.fitted == nil || v.fitted.FitsTP(tp)
 }
 
 // mostTP bounds the search for a tp that fits and is at most n: no model is split over
 // more ranks than it has attention heads.
-func (v view) mostTP(n int) int {
+func (v *view) mostTP(n int) int {
 	if v.fitted == nil || v.fitted.AttentionHeads < 1 {
 		return min(n, maxDegree)
 	}
@@ -110,9 +110,9 @@ func (v view) mostTP(n int) int {
 }
 
 // largestTP is the largest tp up to most that fits; 1 if none does.
-func (v view) largestTP(most int) int { return largest(v.mostTP(most), v.tpFits) }
+func (v *view) largestTP(most int) int { return largest(v.mostTP(most), v.tpFits) }
 
-func dcpTP(v view, role Role) []finding {
+func dcpTP(v *view, role Role) []finding {
 	l := v.layout(role)
 	field := layoutField(role, "dcp")
 	if pcp := v.side(role).PCP; pcp > 1 && v.vllmRules() {
@@ -135,7 +135,7 @@ func dcpTP(v view, role Role) []finding {
 	}}
 }
 
-func dcpGQA(v view, role Role) []finding {
+func dcpGQA(v *view, role Role) []finding {
 	l := v.layout(role)
 	if !v.vllmRules() || !v.headSharded() || v.heads.latent || l.DCP == 1 {
 		return nil
@@ -154,7 +154,7 @@ func dcpGQA(v view, role Role) []finding {
 	}}
 }
 
-func interleaveBlock(v view, role Role) []finding {
+func interleaveBlock(v *view, role Role) []finding {
 	l, b := v.layout(role), v.blockTokens(role)
 	if !v.vllmRules() || l.DCP == 1 || b < 1 || b%l.Interleave == 0 {
 		return nil
@@ -172,7 +172,7 @@ func interleaveBlock(v view, role Role) []finding {
 	return []finding{fd}
 }
 
-func interleaveUnused(v view, role Role) []finding {
+func interleaveUnused(v *view, role Role) []finding {
 	l := v.layout(role)
 	if l.Interleave == 1 || l.DCP > 1 {
 		return nil
@@ -185,9 +185,9 @@ func interleaveUnused(v view, role Role) []finding {
 	}}
 }
 
-func (v view) dense() bool { return v.vllmRules() && v.heads.known && !v.heads.moe }
+func (v *view) dense() bool { return v.vllmRules() && v.heads.known && !v.heads.moe }
 
-func dpDense(v view, role Role) []finding {
+func dpDense(v *view, role Role) []finding {
 	l := v.layout(role)
 	if !v.dense() || l.DP == 1 {
 		return nil
@@ -200,7 +200,7 @@ func dpDense(v view, role Role) []finding {
 	}}
 }
 
-func dpDensePorts(v view, role Role) []finding {
+func dpDensePorts(v *view, role Role) []finding {
 	l := v.layout(role)
 	local := v.podRanks(role)
 	if !v.dense() || !v.vllmConnector() || local == 1 {
@@ -215,7 +215,7 @@ func dpDensePorts(v view, role Role) []finding {
 	}}
 }
 
-func portsDPTP(v view, role Role) []finding {
+func portsDPTP(v *view, role Role) []finding {
 	l := v.layout(role)
 	local := v.podRanks(role)
 	if !v.vllmConnector() || local == 1 || l.TP == 1 {
@@ -229,7 +229,7 @@ func portsDPTP(v view, role Role) []finding {
 	}}
 }
 
-func gpusPerPod(v view, role Role) []finding {
+func gpusPerPod(v *view, role Role) []finding {
 	l, node := v.layout(role), v.side(role).DevicesPerNode
 	rank, local := l.TP*l.PP*v.contextRanks(role), l.DPLocal
 	if v.Engine == SGLang {
@@ -264,7 +264,7 @@ func gpusPerPod(v view, role Role) []finding {
 const mostOfNode = 8
 
 // widerThanNodes is on a rank's GPUs where nobody says what nodes have.
-func (v view) widerThanNodes(role Role, gpus int) []finding {
+func (v *view) widerThanNodes(role Role, gpus int) []finding {
 	if gpus <= mostOfNode || v.side(role).Nodes > 1 || v.Engine == Simulator {
 		return nil
 	}
@@ -281,7 +281,7 @@ func (v view) widerThanNodes(role Role, gpus int) []finding {
 }
 
 // contextRanks is vLLM's prefill context parallel degree, which adds GPUs.
-func (v view) contextRanks(role Role) int {
+func (v *view) contextRanks(role Role) int {
 	if v.Engine == SGLang {
 		return 1
 	}
@@ -290,7 +290,7 @@ func (v view) contextRanks(role Role) int {
 
 // podRanks is the number of data-parallel ranks that really share a pod: dpLocal,
 // unless that needs more GPUs than a node has and is cut at whole nodes.
-func (v view) podRanks(role Role) int {
+func (v *view) podRanks(role Role) int {
 	l, node := v.layout(role), v.side(role).DevicesPerNode
 	if node < 1 {
 		return l.DPLocal
@@ -299,7 +299,7 @@ func (v view) podRanks(role Role) int {
 }
 
 // tpOnNode is the largest tp that keeps a data-parallel rank on one node.
-func (v view) tpOnNode(role Role, node int) int {
+func (v *view) tpOnNode(role Role, node int) int {
 	l := v.layout(role)
 	if v.Engine == SGLang {
 		return l.DP * v.largestTP(node/l.PP/l.DP)

@@ -9,7 +9,7 @@ import (
 
 // bound finishes a finding about a feature of the role's engine: none where the
 // release has it, a refusal where it is known to lack it, and else a warning.
-func (v view) bound(role Role, f Feature, fd finding) []finding {
+func (v *view) bound(role Role, f Feature, fd finding) []finding {
 	engine := cmp.Or(v.Engine, VLLM)
 	release := v.version(role)
 	switch Supports(release, f) {
@@ -25,15 +25,15 @@ func (v view) bound(role Role, f Feature, fd finding) []finding {
 }
 
 // vllm says that the engine is vLLM itself, not the simulator.
-func (v view) vllm() bool { return v.Engine == VLLM || v.Engine == "" }
+func (v *view) vllm() bool { return v.Engine == VLLM || v.Engine == "" }
 
 // allRanks is the number of ranks of an instance, over which vLLM spreads experts.
-func (v view) allRanks(role Role) int {
+func (v *view) allRanks(role Role) int {
 	l := v.layout(role)
 	return l.TP * l.DP * max(v.side(role).PCP, 1)
 }
 
-func epMoE(v view, role Role) []finding {
+func epMoE(v *view, role Role) []finding {
 	ep := v.side(role).EP
 	if !v.heads.known || v.heads.moe || ep == 0 || ep == 1 {
 		return nil
@@ -53,7 +53,7 @@ func epMoE(v view, role Role) []finding {
 	return v.bound(role, featureDenseEP, fd)
 }
 
-func epSize(v view, role Role) []finding {
+func epSize(v *view, role Role) []finding {
 	ep, l := v.side(role).EP, v.layout(role)
 	if ep == 0 || ep == 1 || (ep == -1 && v.vllmRules()) {
 		return nil
@@ -77,7 +77,7 @@ func epSize(v view, role Role) []finding {
 	return nil
 }
 
-func allToAll(v view, role Role) []finding {
+func allToAll(v *view, role Role) []finding {
 	if !v.vllm() || v.side(role).AllToAll != "mori" {
 		return nil
 	}
@@ -91,7 +91,7 @@ func allToAll(v view, role Role) []finding {
 	})
 }
 
-func interleaveSpeculation(v view, role Role) []finding {
+func interleaveSpeculation(v *view, role Role) []finding {
 	l, s := v.layout(role), v.side(role)
 	if !v.vllm() || l.DCP == 1 || l.Interleave == 1 || s.Speculation == "" {
 		return nil
@@ -121,7 +121,7 @@ func joins(backend string) Support {
 	return Unknown
 }
 
-func dcpBackend(v view, role Role) []finding {
+func dcpBackend(v *view, role Role) []finding {
 	l, s := v.layout(role), v.side(role)
 	if !v.vllm() || l.DCP == 1 || (v.dealt() && v.headSharded()) { // the last is for dcp-mla
 		return nil
@@ -154,7 +154,7 @@ func dcpBackend(v view, role Role) []finding {
 	return v.bound(role, feature, fd)
 }
 
-func ppMoRIIO(v view, role Role) []finding {
+func ppMoRIIO(v *view, role Role) []finding {
 	l, pcp := v.layout(role), max(v.side(role).PCP, 1)
 	if !v.vllmRules() || (l.PP == 1 && pcp == 1) {
 		return nil
@@ -177,7 +177,7 @@ func ppMoRIIO(v view, role Role) []finding {
 
 // tpNodes goes by what is said of hosts alone: a pool's pods are cut by whoever makes
 // them.
-func tpNodes(v view, role Role) []finding {
+func tpNodes(v *view, role Role) []finding {
 	l, s := v.layout(role), v.side(role)
 	if !v.vllmRules() || s.Nodes < 2 {
 		return nil
@@ -192,7 +192,7 @@ func tpNodes(v view, role Role) []finding {
 	}}
 }
 
-func attentionConnector(v view, role Role) []finding {
+func attentionConnector(v *view, role Role) []finding {
 	if !v.vllm() || !strings.EqualFold(v.side(role).Attention, "ROCM_ATTN") {
 		return nil
 	}
@@ -202,7 +202,7 @@ func attentionConnector(v view, role Role) []finding {
 	})
 }
 
-func kernelBlock(v view, role Role) []finding {
+func kernelBlock(v *view, role Role) []finding {
 	block := v.blockTokens(role)
 	if !v.vllm() || v.mover != MoverEngine || !strings.EqualFold(v.side(role).Attention, "ROCM_AITER_FA") || block < 1 || block == 16 || block == 32 {
 		return nil
@@ -221,7 +221,7 @@ func kernelBlock(v view, role Role) []finding {
 
 // convLayout: the agent copies whole states between equal tp and orders, and parts of
 // those by dimension alone.
-func convLayout(v view, role Role) []finding {
+func convLayout(v *view, role Role) []finding {
 	layout := v.side(role).ConvLayout
 	if !v.vllm() || !v.states() || layout == "" || layout == "DS" {
 		return nil
@@ -241,7 +241,7 @@ func convLayout(v view, role Role) []finding {
 	return []finding{fd}
 }
 
-func blockMamba(v view, role Role) []finding {
+func blockMamba(v *view, role Role) []finding {
 	s := v.side(role)
 	block := v.blockTokens(role)
 	if !v.vllm() || !s.MambaAlign || !v.states() || s.BatchTokens < 1 || block <= s.BatchTokens {
@@ -253,7 +253,7 @@ func blockMamba(v view, role Role) []finding {
 	}}
 }
 
-func hybridShape(v view, role Role) []finding {
+func hybridShape(v *view, role Role) []finding {
 	s := v.side(role)
 	if !v.vllmConnector() || v.Model == nil {
 		return nil
@@ -280,7 +280,7 @@ func hybridShape(v view, role Role) []finding {
 // hybridOff says that all layers of the side keep every token, in one block list. With
 // chunks, vLLM turns its hybrid manager off beside drafts that read hidden states
 // (SpeculativeConfig.use_eagle of 0.33.0).
-func (v view) hybridOff(role Role) bool {
+func (v *view) hybridOff(role Role) bool {
 	s := v.side(role)
 	if s.NoHybrid || !v.vllm() || v.Model == nil || !v.Model.has(ChunkedLocal) {
 		return s.NoHybrid
@@ -288,7 +288,7 @@ func (v view) hybridOff(role Role) bool {
 	return s.OwnDrafts || slices.Contains([]string{"eagle", "eagle3", "mtp", "dflash", "dspark"}, s.Speculation)
 }
 
-func chunkedAttention(v view, role Role) []finding {
+func chunkedAttention(v *view, role Role) []finding {
 	if !v.vllmConnector() || v.Model == nil || !v.Model.has(ChunkedLocal) || v.hybridOff(role) {
 		return nil
 	}
@@ -299,7 +299,7 @@ func chunkedAttention(v view, role Role) []finding {
 	})
 }
 
-func slidingWindowWrite(v view, role Role) []finding {
+func slidingWindowWrite(v *view, role Role) []finding {
 	s := v.side(role)
 	if !v.vllmConnector() || v.Mode != Write || v.Model == nil || !v.Model.has(SlidingWindow) || s.NoHybrid {
 		return nil
