@@ -18,14 +18,6 @@ func Models() []Model {
 	return all
 }
 
-// LookupModel returns the model of the catalog that a name or path stands for, as
-// FindModel does for those who need not tell how it was matched. The Name of the
-// result is as the catalog spells it.
-func LookupModel(name string) (Model, bool) {
-	m, match := FindModel(name)
-	return m, match != ""
-}
-
 // Catalog returns the geometries of those models that one group of equal attention
 // layers describes (see Model.Geometry), in the order of Models.
 func Catalog() []Geometry {
@@ -39,7 +31,7 @@ func Catalog() []Geometry {
 }
 
 // Lookup returns the geometry of the model that a name or path stands for, as
-// FindModel finds it. It is not found where FindModel finds it and a Geometry cannot
+// LookupModel finds it. It is not found where LookupModel finds it and a Geometry cannot
 // say it. The Model of the result is the name as the catalog spells it.
 func Lookup(model string) (Geometry, bool) {
 	m, ok := LookupModel(model)

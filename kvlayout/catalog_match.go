@@ -4,71 +4,73 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 )
 
-// Match says by what part of a name the catalog knows a model.
-type Match string
-
-// The ways to match, from the strictest on. NameMatch is the Hugging Face name
-// itself, also of a folder of the hub's cache, .../models--OWNER--NAME/snapshots/HASH.
+// LookupModel returns the model of the catalog that a name or path stands for; its Name
+// is as the catalog spells it. Upper and lower case count as equal.
 //
-// BaseMatch is its last part alone, as of a local path or of another publisher: by
-// custom that is the same model, or a cast of it, but nothing says so.
-//
-// QuantizedMatch is the last part without the words for a quantization, such as
-// amd/DeepSeek-R1-0528-MXFP4 or RedHatAI/Qwen3-8B-quantized.w8a8. The geometry is that
-// of the base model, which quantization leaves alone; the type of cache that such a
-// checkpoint asks for is not known, and Checkpoint is that of the base.
-const (
-	NameMatch      Match = "Name"
-	BaseMatch      Match = "BaseName"
-	QuantizedMatch Match = "Quantized"
-)
-
-// FindModel returns the model of the catalog that a name or path stands for, and how
-// it was matched; the Match is "" where there is none. Upper and lower case count as
-// equal. The Name of the result is as the catalog spells it.
-func FindModel(name string) (Model, Match) {
+// A model is known by its Hugging Face name, also of a folder of the hub's cache,
+// .../models--OWNER--NAME/snapshots/HASH; else by the last part of it, as of a local path
+// or of another publisher: by custom that is the same model, or a cast of it. Else the
+// last part may have words for a quantization behind it, such as
+// amd/DeepSeek-R1-0528-MXFP4 or RedHatAI/Qwen3-8B-quantized.w8a8. Quantization leaves the
+// geometry alone; which type of cache such a checkpoint asks for is not known, and
+// Checkpoint is that of the base model.
+func LookupModel(name string) (Model, bool) {
 	const longest = 4096 // as a path can be
 	if len(name) > longest {
-		return Model{}, ""
+		return Model{}, false
 	}
 	// The cache of ModelScope spells dots so.
 	name = strings.ReplaceAll(name, "___", ".")
 	name, _ = hubName(name, "")
-	for _, f := range families() {
-		for _, n := range f.names {
-			if strings.EqualFold(n, name) {
-				return f.named(n), NameMatch
-			}
-		}
+	known := namesOfCatalog()
+	n, ok := known.whole[strings.ToLower(name)]
+	if !ok {
+		n, ok = known.byBase(strings.ToLower(path.Base(strings.ReplaceAll(name, "--", "/"))))
 	}
-	return findBase(strings.ReplaceAll(name, "--", "/"))
+	if !ok {
+		return Model{}, false
+	}
+	return n.named(n.spelled), true
 }
 
-// findBase matches the last part of a name, and takes the longest name of the catalog
-// of which it is a quantization.
-func findBase(name string) (Model, Match) {
-	base := strings.ToLower(path.Base(name))
-	var best family
-	var spelled string
+// catalogName is a family under one of its names.
+type catalogName struct {
+	family
+	spelled string
+}
+
+// catalogNames finds families by names in lower case: whole, and their last parts.
+type catalogNames struct{ whole, bases map[string]catalogName }
+
+// namesOfCatalog is built once. Of equal last parts the first of the catalog counts.
+var namesOfCatalog = sync.OnceValue(func() catalogNames {
+	known := catalogNames{map[string]catalogName{}, map[string]catalogName{}}
 	for _, f := range families() {
 		for _, n := range f.names {
-			known := strings.ToLower(path.Base(n))
-			rest, ok := strings.CutPrefix(base, known)
-			switch {
-			case !ok:
-			case rest == "":
-				return f.named(n), BaseMatch
-			case len(known) > len(path.Base(spelled)) && quantizes(rest):
-				best, spelled = f, n
+			lower := strings.ToLower(n)
+			known.whole[lower] = catalogName{f, n}
+			if base := path.Base(lower); known.bases[base].spelled == "" {
+				known.bases[base] = catalogName{f, n}
 			}
 		}
 	}
-	if spelled == "" {
-		return Model{}, ""
+	return known
+})
+
+// byBase matches the last part of a name, and takes the longest one of the catalog of
+// which it is a quantization.
+func (c catalogNames) byBase(base string) (n catalogName, ok bool) {
+	longest := 0
+	for known, o := range c.bases {
+		rest, begins := strings.CutPrefix(base, known)
+		if begins && len(known) > longest && (rest == "" || quantizes(rest)) {
+			n, longest = o, len(known)
+		}
 	}
-	return best.named(spelled), QuantizedMatch
+	return n, longest > 0
 }
 
 // quantized is a word that alone says that a checkpoint is quantized or cast: FP8,
