@@ -177,25 +177,45 @@ func TestOwned(t *testing.T) {
 
 func TestVersionOf(t *testing.T) {
 	for image, want := range map[string]string{
-		"vllm/vllm-openai-rocm:v0.33.0":                       "0.33.0",
-		"vllm/vllm-openai:v0.29.0@sha256:0123":                "0.29.0",
-		"registry.example:5000/vllm/vllm-openai-rocm:0.33.0":  "0.33.0",
-		"rocm/vllm:rocm7.0.0_ubuntu_22.04_py3.12_vllm_0.33.0": "0.33.0",
-		"rocm/vllm:rocm6.4.1_vllm_0.10.1_20250909":            "0.10.1",
-		"rocm/vllm-dev:v0.33.0-rocm710":                       "0.33.0",
-		"vllm/vllm-openai:v0.33.0.post1":                      "0.33.0",
-		"vllm/vllm-openai:v0.33.0rc1":                         "",
-		"vllm/vllm-openai:v0.33.0-rc1":                        "",
-		"vllm/vllm-openai:v0.34.0.dev12":                      "",
-		"vllm/vllm-openai:nightly":                            "",
-		"vllm/vllm-openai:nightly-0123456789abcdef":           "",
-		"vllm/vllm-openai":                                    "",
-		"registry.example:5000/vllm-openai":                   "",
-		"vllm/vllm-openai@sha256:aa":                          "",
-		"rocm/vllm:rocm7.0_mi300_ubuntu_22.04_vllm_0.33":      "",
-		"": "",
+		"vllm/vllm-openai-rocm:v0.33.0":                        "0.33.0",
+		"vllm/vllm-openai:v0.29.0@sha256:0123":                 "0.29.0",
+		"registry.example:5000/vllm/vllm-openai-rocm:0.33.0":   "0.33.0",
+		"rocm/vllm:rocm7.0.0_ubuntu_22.04_py3.12_vllm_0.33.0":  "0.33.0",
+		"rocm/vllm:rocm6.4.1_vllm_0.10.1_20250909":             "0.10.1",
+		"rocm/vllm-dev:v0.33.0-rocm710":                        "0.33.0",
+		"vllm/vllm-openai:v0.33.0.post1":                       "0.33.0",
+		"vllm/vllm-openai:v0.33.0rc1":                          "",
+		"vllm/vllm-openai:v0.33.0-rc1":                         "",
+		"vllm/vllm-openai:v0.34.0.dev12":                       "",
+		"vllm/vllm-openai:nightly":                             "",
+		"vllm/vllm-openai:nightly-0123456789abcdef":            "",
+		"vllm/vllm-openai":                                     "",
+		"registry.example:5000/vllm-openai":                    "",
+		"vllm/vllm-openai@sha256:aa":                           "",
+		"rocm/vllm:rocm7.0_mi300_ubuntu_22.04_vllm_0.33":       "",
+		"example/vllm-rocm:v0.33.0":                            "0.33.0",
+		"registry.example/llm-d/llm-d-rocm:v0.5.0":             "", // the distribution's own releases
+		"registry.example/llm-d/llm-d-rocm:v0.5.0_vllm_0.33.0": "0.33.0",
+		"registry.example/ai-dynamo/vllm-runtime:0.9.0":        "",
+		"lmcache/vllm-openai:v0.3.9":                           "",
+		"example/inference:1.4.2":                              "",
+		"rocm/vllm-router:0.1.9":                               "",
+		"vllm/vllm-omni:v0.14.0":                               "",
+		"":                                                     "",
 	} {
 		if got := engine.VersionOf(kvlayout.VLLM, image); got != want {
+			t.Errorf("%s: %q, want %q", image, got, want)
+		}
+	}
+	for image, want := range map[string]string{
+		"lmsysorg/sglang:v0.5.9-rocm700-mi30x":         "0.5.9",
+		"rocm/sgl-dev:v0.5.9-rocm700-mi35x-20260316":   "0.5.9",
+		"example/mirror/sglang-rocm:v0.5.9":            "0.5.9",
+		"registry.example/dynamo/sglang-runtime:0.8.1": "",
+		"lmsysorg/sglang-router:v0.3.2":                "",
+		"example/server:2.0.1":                         "",
+	} {
+		if got := engine.VersionOf(kvlayout.SGLang, image); got != want {
 			t.Errorf("%s: %q, want %q", image, got, want)
 		}
 	}

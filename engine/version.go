@@ -2,36 +2,54 @@ package engine
 
 import (
 	"fmt"
+	"path"
 	"regexp"
 	"strings"
 
 	"github.com/pdpool/pdpool/kvlayout"
 )
 
+// releaseNames is how images say the release of an engine.
+type releaseNames struct {
+	tag  *regexp.Regexp // a tag that names the engine, before its release
+	name *regexp.Regexp // an image of the engine alone, whose tags begin with its release
+}
+
 var (
-	namedVersion   = regexp.MustCompile(`vllm[-_]?(v?\d+\.\d+\.\d+.*)$`)
-	namedSGLang    = regexp.MustCompile(`sglang[-_]?(v?\d+\.\d+\.\d+.*)$`)
-	leadingVersion = regexp.MustCompile(`^(v?\d+\.\d+\.\d+.*)$`)
+	vllmReleases = releaseNames{
+		tag:  regexp.MustCompile(`vllm[-_]?(v?\d+\.\d+\.\d+.*)$`),
+		name: regexp.MustCompile(`^vllm(-(openai|rocm|cpu|dev|base))*$`),
+	}
+	sglangReleases = releaseNames{
+		tag:  regexp.MustCompile(`sglang[-_]?(v?\d+\.\d+\.\d+.*)$`),
+		name: regexp.MustCompile(`^(sglang|sgl)(-(rocm|amd|dev))*$`),
+	}
+	leadingRelease = regexp.MustCompile(`^(v?\d+\.\d+\.\d+.*)$`)
 )
+
+// otherReleases ends the path of who publishes an engine under its name with release
+// numbers of their own.
+const otherReleases = "lmcache/"
 
 // VersionOf reads the release of an engine from the tag of an image: vLLM's is "0.33.0"
 // for "vllm/vllm-openai-rocm:v0.33.0" or "rocm/vllm:rocm7.0_ubuntu_22.04_vllm_0.33.0",
 // SGLang's "0.5.9" for "lmsysorg/sglang:v0.5.9-rocm700-mi30x". It is "" where the tag
-// doesn't say: no tag, a digest, a nightly or a pre-release.
+// doesn't say: no tag, a digest, a nightly, a pre-release, or a release of something that
+// has an engine in it, such as "llm-d-rocm:v0.5.0".
 func VersionOf(kind kvlayout.Engine, image string) string {
 	image, _, _ = strings.Cut(image, "@")
-	name := image[strings.LastIndexByte(image, '/')+1:]
-	_, tag, ok := strings.Cut(name, ":")
+	publisher, name := path.Split(image)
+	name, tag, ok := strings.Cut(name, ":")
 	if !ok {
 		return ""
 	}
-	named := namedVersion
+	releases := vllmReleases
 	if kind == kvlayout.SGLang {
-		named = namedSGLang
+		releases = sglangReleases
 	}
-	m := named.FindStringSubmatch(tag)
-	if m == nil {
-		m = leadingVersion.FindStringSubmatch(tag)
+	m := releases.tag.FindStringSubmatch(tag)
+	if m == nil && releases.name.MatchString(name) && !strings.HasSuffix(publisher, otherReleases) {
+		m = leadingRelease.FindStringSubmatch(tag)
 	}
 	if m == nil {
 		return ""
