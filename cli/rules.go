@@ -19,7 +19,7 @@ func rulesCommand(o Options) *cobra.Command {
 		RunE:    func(_ *cobra.Command, ids []string) error { return o.rules(ids, output) },
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			var ids []cobra.Completion
-			for _, r := range catalog() {
+			for _, r := range Rules() {
 				ids = append(ids, cobra.CompletionWithDesc(r.ID, r.Description))
 			}
 			return ids, cobra.ShellCompDirectiveNoFileComp
@@ -35,7 +35,7 @@ func (o Options) rules(ids []string, output string) error {
 	if err != nil {
 		return err
 	}
-	all := catalog()
+	all := Rules()
 	found := all
 	if len(ids) > 0 {
 		found = nil

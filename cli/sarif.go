@@ -84,7 +84,7 @@ func describe(id string) sarifRule {
 	case sarifGPUs:
 		info.Description, info.Reason = "the cluster has the GPUs", "instances would wait for them"
 	default:
-		all := catalog()
+		all := Rules()
 		if i := slices.IndexFunc(all, func(r kvlayout.RuleInfo) bool { return r.ID == id }); i >= 0 {
 			info = all[i]
 		}

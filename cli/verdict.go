@@ -84,8 +84,10 @@ func stopsRule() kvlayout.RuleInfo {
 	}
 }
 
-// catalog is all rules that a verdict may name.
-func catalog() []kvlayout.RuleInfo {
+// Rules is the catalog of all rules that a verdict may name: those of the operator, and
+// after them what an API server asks of a manifest, and what command lines alone can
+// break.
+func Rules() []kvlayout.RuleInfo {
 	return slices.Concat(pdpool.Rules(), []kvlayout.RuleInfo{schemaRule(), stopsRule()}, engine.PairRules())
 }
 

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
+	"github.com/pdpool/pdpool/cli"
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/kvlayout/conformance"
 	"github.com/pdpool/pdpool/pdpool"
@@ -43,7 +44,7 @@ func run() error {
 	}
 	var out strings.Builder
 	out.WriteString(head)
-	rules := pdpool.Rules()
+	rules := cli.Rules()
 	index(&out, rules)
 	for _, r := range rules {
 		describe(&out, r, examples[r.ID])
