@@ -124,8 +124,9 @@ func (o Options) report(ctx context.Context, f checkFlags) (Report, error) {
 func priced(p manifest.Pool) Verdict {
 	v, beyond := beyondSchema(p)
 	if !beyond {
-		v = judge(p)
-		v.Transfer = setupOf(p).priced()
+		s, _ := setupOf(p)
+		v = s.verdict()
+		v.Transfer = s.priced()
 	}
 	return v
 }

@@ -34,7 +34,7 @@ func planAndDraw(t *testing.T, p manifest.Pool, tokens int, blocks int64) {
 	t.Helper()
 	var out bytes.Buffer
 	o := Options{Out: &out}
-	s := setupOf(p)
+	s, _ := setupOf(p)
 	if err := s.remember(memoryFlags{blocks: blocks}); err != nil {
 		t.Fatal(err)
 	}

@@ -184,3 +184,18 @@ func TestGeometryList(t *testing.T) {
 		t.Errorf("exit status %d: %v: %.300s", got.code, got.err, got.out)
 	}
 }
+
+// TestFiguresAreOfTheSpec holds that the verdict and the figures are of one look at a
+// pool: what an operator recorded in a status that came along decides neither.
+func TestFiguresAreOfTheSpec(t *testing.T) {
+	pool, err := os.ReadFile("testdata/manifests/r1.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := strings.Replace(string(pool), "  name: r1\n", "  name: r1\n  generation: 3\n", 1) +
+		"status:\n  observedGeneration: 3\n  decode: {blockSize: 16}\n  transfer: {mover: Engine, moverReason: an earlier look chose it}\n"
+	bare, with := run(t, string(pool), "check", "-f", "-"), run(t, stored, "check", "-f", "-")
+	if with.code != bare.code || with.out != bare.out {
+		t.Errorf("exit status %d of %s\nand with a status %d of %s", bare.code, bare.out, with.code, with.out)
+	}
+}

@@ -107,22 +107,23 @@ func (o Options) setup(t target, gpus string) (s setup, beyond bool, err error) 
 	if err := onGPUs(pool.PDPool, gpus); err != nil {
 		return s, false, err
 	}
-	s = setupOf(pool)
+	s, _ = setupOf(pool)
 	return s, false, s.remember(t.memory)
 }
 
-func setupOf(pool manifest.Pool) setup {
-	r := pdpool.Resolve(pool.PDPool, pdpool.Defaults{})
+// setupOf is a pool whose values are all known, and what the rules find in it.
+func setupOf(pool manifest.Pool) (setup, []kvlayout.Problem) {
+	r, found := pdpool.Judge(pool.PDPool)
 	s := setup{
 		name: pool.Identity(), loads: r.Model, engine: r.Engine, version: r.Version,
 		cost:    Cost{Mode: string(r.Mode), Mover: string(r.Mover), Backend: string(r.Backend), Reason: r.MoverReason},
 		prefill: cachingOf(&r, &r.Prefill), decode: cachingOf(&r, &r.Decode),
-		verdict: func() Verdict { return judge(pool) },
+		verdict: func() Verdict { return verdictOf(pool, found) },
 		pods:    func() map[kvlayout.Role][]PodPlan { return podsOf(pool) },
 	}
 	s.model, s.known = modelOf(&r)
 	s.with = func(l kvlayout.Layout) relaid { return s.poolWith(pool, l) }
-	return s
+	return s, found
 }
 
 // poolWith is a pool with another decode layout.
@@ -136,9 +137,11 @@ func (s setup) poolWith(from manifest.Pool, l kvlayout.Layout) relaid {
 	if l.DCP == 1 {
 		layout.Interleave = 0
 	}
-	out := relaid{setup: setupOf(pool)}
+	var out relaid
+	var found []kvlayout.Problem
+	out.setup, found = setupOf(pool)
 	out.decode.memory, out.decode.blocks = s.decode.memory, s.decode.blocks
-	for _, p := range pdpool.Check(pool.PDPool) {
+	for _, p := range found {
 		if p.Rule == "mover-unavailable" {
 			out.unavailable = p.Message
 			continue

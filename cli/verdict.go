@@ -91,12 +91,19 @@ func Rules() []kvlayout.RuleInfo {
 	return slices.Concat(pdpool.Rules(), []kvlayout.RuleInfo{schemaRule(), stopsRule()}, engine.PairRules())
 }
 
-// judge is the verdict on a pool of a file.
+// judge is the verdict on a pool of a file. Where a value of it is lost, the rules are
+// not asked.
 func judge(p manifest.Pool) Verdict {
+	if slices.ContainsFunc(p.Faults, func(f manifest.Fault) bool { return f.Lost || !f.Warns && f.Field == "spec" }) {
+		return verdictOf(p, nil)
+	}
+	return verdictOf(p, pdpool.Check(p.PDPool))
+}
+
+// verdictOf is the verdict on a pool of a file in which the rules found problems.
+func verdictOf(p manifest.Pool, found []kvlayout.Problem) Verdict {
 	v := Verdict{Name: p.Identity(), Place: p.Place, Layout: pairLayout(layoutOf(p.Spec.Prefill.Layout), layoutOf(p.Spec.Decode.Layout))}
-	lost := false
 	for _, f := range p.Faults {
-		lost = lost || f.Lost || !f.Warns && f.Field == "spec"
 		problem := kvlayout.Problem{
 			Rule: schemaRule().ID, Severity: kvlayout.Refuse, Field: f.Field, Message: f.Text,
 			Reason: schemaRule().Reason, Fix: f.Fix,
@@ -106,9 +113,7 @@ func judge(p manifest.Pool) Verdict {
 		}
 		v.Problems = append(v.Problems, Problem{Problem: problem, Place: f.Place})
 	}
-	if !lost {
-		v.add(p, pdpool.Check(p.PDPool))
-	}
+	v.add(p, found)
 	v.conclude()
 	return v
 }

@@ -53,8 +53,15 @@ func Validate(old, pool *v1alpha1.PDPool) (refusals, warnings []kvlayout.Problem
 
 // Check returns all problems of a pool, refusals first.
 func Check(pool *v1alpha1.PDPool) []kvlayout.Problem {
+	_, problems := Judge(pool)
+	return problems
+}
+
+// Judge is Check, and what the pool is resolved to for it: by its spec alone, as if no
+// earlier look had decided anything, and without the images of an installation.
+func Judge(pool *v1alpha1.PDPool) (Resolved, []kvlayout.Problem) {
 	r := Resolve(bareSpec(pool), Defaults{})
-	return problemsOf(pool, &r, false)
+	return r, problemsOf(pool, &r, false)
 }
 
 // problemsOf are the problems of a pool: those to tell, or with hidden also those that
