@@ -22,12 +22,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options are the limits of a Client; all must be set.
+// Options are the limits of a Client; all of them must be set.
 type Options struct {
 	Dial      time.Duration // to connect
 	Idle      time.Duration // after which an unused connection is closed
 	MaxIdle   int           // unused connections kept for one address
 	MaxHeader int           // bytes of an answer's headers
+
+	// Connect makes a connection; nil: TCP, with Dial as its limit.
+	Connect func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Connections are found dead, where the peer's host has gone without a word, within
@@ -59,8 +62,7 @@ var (
 
 // Client keeps connections that can be used again. It is safe for several goroutines.
 type Client struct {
-	o      Options
-	dialer net.Dialer
+	o Options
 
 	mu       sync.Mutex
 	idle     map[string][]*conn // by address, the one used last at the end
@@ -70,8 +72,16 @@ type Client struct {
 
 // New makes a client.
 func New(o Options) *Client {
-	return &Client{o: o, idle: map[string][]*conn{}, dialer: net.Dialer{
-		Timeout:         o.Dial,
+	if o.Connect == nil {
+		o.Connect = dialer(o.Dial).DialContext
+	}
+	return &Client{o: o, idle: map[string][]*conn{}}
+}
+
+// dialer is of connections that are found dead.
+func dialer(within time.Duration) *net.Dialer {
+	return &net.Dialer{
+		Timeout:         within,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepIdle, Interval: keepInterval, Count: keepCount},
 		Control: func(_, _ string, raw syscall.RawConn) error {
 			var err error
@@ -81,7 +91,7 @@ func New(o Options) *Client {
 			})
 			return errors.Join(set, err)
 		},
-	}}
+	}
 }
 
 // RoundTrip implements http.RoundTripper. The context ends the request and the reading
@@ -129,16 +139,11 @@ func (c *Client) take(ctx context.Context, address string) (*conn, error) {
 		}
 		conn.close()
 	}
-	made, err := c.dialer.DialContext(ctx, "tcp", address)
+	made, err := c.o.Connect(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
-	tcp, ok := made.(*net.TCPConn)
-	if !ok {
-		_ = made.Close()
-		return nil, fmt.Errorf("the connection to %s is no TCP connection", address)
-	}
-	out := &conn{TCPConn: tcp, address: address, unlimited: true}
+	out := &conn{Conn: made, address: address, unlimited: true}
 	out.in = bufio.NewReaderSize(out, readSize)
 	return out, nil
 }
@@ -196,7 +201,7 @@ func (c *Client) sweep() {
 
 // conn is a connection to an engine. One request uses it at a time.
 type conn struct {
-	*net.TCPConn
+	net.Conn
 	address string
 	in      *bufio.Reader
 	since   time.Time // when it was given back
@@ -208,12 +213,12 @@ type conn struct {
 // Read implements io.Reader for in.
 func (c *conn) Read(b []byte) (int, error) {
 	if c.unlimited {
-		return c.TCPConn.Read(b)
+		return c.Conn.Read(b)
 	}
 	if c.left == 0 {
 		return 0, errHeader
 	}
-	n, err := c.TCPConn.Read(b[:min(len(b), c.left)])
+	n, err := c.Conn.Read(b[:min(len(b), c.left)])
 	c.left -= n
 	return n, err
 }
@@ -224,9 +229,13 @@ func (c *conn) interrupt() { _ = c.SetDeadline(time.Unix(1, 0)) }
 func (c *conn) close() { _ = c.Close() } // what was to be read was read or is not wanted
 
 // alive says that the peer has neither closed the connection nor sent what nobody
-// asked for.
+// asked for. One that can't be looked at counts as closed.
 func (c *conn) alive() bool {
-	raw, err := c.SyscallConn()
+	socket, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
 	if err != nil {
 		return false
 	}
