@@ -74,36 +74,38 @@ func TestQueue(t *testing.T) {
 }
 
 func TestQueueWaitEnds(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.MaxInflight, o.Queue = 1, 30*time.Millisecond })
-	release := r.held()
-	first := r.inBackground(t, 1)
-	eventually(t, "one in work", r.counts(1, 0))
-	a := r.post(t, completions, simple)
-	if a.status != 503 || a.code(t) != codeBusy || a.header.Get("Retry-After") == "" || len(r.decode.calls) != 1 {
-		t.Errorf("status %d, %s", a.status, a.body)
-	}
-	// A client that goes gives up its place.
-	ctx, leave := context.WithCancel(t.Context())
-	q, _ := http.NewRequestWithContext(ctx, http.MethodPost, r.http.URL+completions, strings.NewReader(simple))
-	r.Queue = time.Minute
-	gone := make(chan error, 1)
-	go func() {
-		response, err := r.http.Client().Do(q)
-		if err == nil {
-			_ = response.Body.Close()
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(o *Options) { o.MaxInflight, o.Queue = 1, 30*time.Millisecond })
+		release := r.held()
+		first := r.inBackground(t, 1)
+		eventually(t, "one in work", r.counts(1, 0))
+		a := r.post(t, completions, simple)
+		if a.status != 503 || a.code(t) != codeBusy || a.header.Get("Retry-After") == "" || len(r.decode.calls) != 1 {
+			t.Errorf("status %d, %s", a.status, a.body)
 		}
-		gone <- err
-	}()
-	eventually(t, "it waits", r.counts(1, 1))
-	leave()
-	if next(t, "its end", gone) == nil {
-		t.Error("an answer came")
-	}
-	eventually(t, "its place is free", r.counts(1, 0))
-	release()
-	if a := next(t, "the first answer", first); a.status != 200 {
-		t.Errorf("status %d", a.status)
-	}
+		// A client that goes gives up its place.
+		ctx, leave := context.WithCancel(t.Context())
+		q, _ := http.NewRequestWithContext(ctx, http.MethodPost, r.http.URL+completions, strings.NewReader(simple))
+		r.Queue = time.Minute
+		gone := make(chan error, 1)
+		go func() {
+			response, err := r.http.Client().Do(q)
+			if err == nil {
+				_ = response.Body.Close()
+			}
+			gone <- err
+		}()
+		eventually(t, "it waits", r.counts(1, 1))
+		leave()
+		if next(t, "its end", gone) == nil {
+			t.Error("an answer came")
+		}
+		eventually(t, "its place is free", r.counts(1, 0))
+		release()
+		if a := next(t, "the first answer", first); a.status != 200 {
+			t.Errorf("status %d", a.status)
+		}
+	})
 }
 
 // TestGateIsFair: who waits for longest is next, and a place in the queue that is given
@@ -206,17 +208,19 @@ func TestWhatIsAllocatedCounts(t *testing.T) {
 
 // TestQueueEndsWithTheRouter: who waits is told.
 func TestQueueEndsWithTheRouter(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.MaxInflight, o.Queue = 1, time.Minute })
-	r.held()
-	answers := r.inBackground(t, 2)
-	eventually(t, "one in work, one waits", r.counts(1, 1))
-	r.prefill.hangs()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	r.Close(ctx)
-	for range 2 {
-		if a := next(t, "an answer", answers); a.status != 503 || a.code(t) != codeShuttingDown {
-			t.Errorf("status %d, %s", a.status, a.body)
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(o *Options) { o.MaxInflight, o.Queue = 1, time.Minute })
+		r.held()
+		answers := r.inBackground(t, 2)
+		eventually(t, "one in work, one waits", r.counts(1, 1))
+		r.prefill.hangs()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r.Close(ctx)
+		for range 2 {
+			if a := next(t, "an answer", answers); a.status != 503 || a.code(t) != codeShuttingDown {
+				t.Errorf("status %d, %s", a.status, a.body)
+			}
 		}
-	}
+	})
 }

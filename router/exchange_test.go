@@ -246,57 +246,63 @@ func TestReasonOfTheAgents(t *testing.T) {
 		"of the other leg":  {silent, told, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			r.instances[0].Pods[0].Agent = portOf(newAgent(t, c.status, c.prefill))
-			r.instances[1].Pods[0].Agent = portOf(newAgent(t, c.status, c.decode))
-			r.publish()
-			r.decode.hangs()
-			r.prefill.dies()
-			a := r.post(t, completions, simple)
-			if a.status != 502 || a.code(t) != "peer-gone" {
-				t.Errorf("status %d, %s", a.status, a.body)
-			}
-			m := a.message(t)
-			if !strings.HasPrefix(m, "prefill leg failed: peer-gone: the peer ") || !strings.HasSuffix(m, "has gone") {
-				t.Errorf("message %q", m)
-			}
-			for _, address := range []string{"127.0.0.1", "10.1.2.3", "fd00"} {
-				if strings.Contains(m, address) {
-					t.Errorf("message %q holds an address", m)
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				r.instances[0].Pods[0].Agent = portOf(newAgent(t, c.status, c.prefill))
+				r.instances[1].Pods[0].Agent = portOf(newAgent(t, c.status, c.decode))
+				r.publish()
+				r.decode.hangs()
+				r.prefill.dies()
+				a := r.post(t, completions, simple)
+				if a.status != 502 || a.code(t) != "peer-gone" {
+					t.Errorf("status %d, %s", a.status, a.body)
 				}
-			}
+				m := a.message(t)
+				if !strings.HasPrefix(m, "prefill leg failed: peer-gone: the peer ") || !strings.HasSuffix(m, "has gone") {
+					t.Errorf("message %q", m)
+				}
+				for _, address := range []string{"127.0.0.1", "10.1.2.3", "fd00"} {
+					if strings.Contains(m, address) {
+						t.Errorf("message %q holds an address", m)
+					}
+				}
+			})
 		})
 	}
 }
 
 // TestReasonOfTheEngine: what an engine tells of its rows no agent knows better.
 func TestReasonOfTheEngine(t *testing.T) {
-	r := newRig(t)
-	r.instances[1].Pods[0].Agent = portOf(newAgent(t, 200, `{"rule":"other","text":"x"}`))
-	r.publish()
-	r.decode.says(500, `{"error":{"message":"wrong row: rank 1 layer 3 row 17","code":500,"rule":"wrong-row"}}`)
-	a := r.post(t, completions, streamed)
-	if a.status != 500 || a.code(t) != "wrong-row" || a.message(t) != "decode leg failed: wrong-row: wrong row: rank 1 layer 3 row 17" {
-		t.Errorf("status %d, %s", a.status, a.body)
-	}
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.instances[1].Pods[0].Agent = portOf(newAgent(t, 200, `{"rule":"other","text":"x"}`))
+		r.publish()
+		r.decode.says(500, `{"error":{"message":"wrong row: rank 1 layer 3 row 17","code":500,"rule":"wrong-row"}}`)
+		a := r.post(t, completions, streamed)
+		if a.status != 500 || a.code(t) != "wrong-row" || a.message(t) != "decode leg failed: wrong-row: wrong row: rank 1 layer 3 row 17" {
+			t.Errorf("status %d, %s", a.status, a.body)
+		}
+	})
 }
 
 func TestAgentsAreNotWaitedFor(t *testing.T) {
-	r := newRig(t)
-	slow := newEngine(t)
-	slow.hangs()
-	r.instances[0].Pods[0].Agent, r.instances[1].Pods[0].Agent = slow.port(), 1
-	r.publish()
-	r.decode.hangs()
-	r.prefill.dies()
-	began := time.Now()
-	a := r.post(t, completions, simple)
-	if a.code(t) != codeLost {
-		t.Errorf("%s", a.body)
-	}
-	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("the answer took %v", took)
-	}
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		slow := newEngine(t)
+		slow.hangs()
+		r.instances[0].Pods[0].Agent, r.instances[1].Pods[0].Agent = slow.port(), 1
+		r.publish()
+		r.decode.hangs()
+		r.prefill.dies()
+		began := time.Now()
+		a := r.post(t, completions, simple)
+		if a.code(t) != codeLost {
+			t.Errorf("%s", a.body)
+		}
+		if took := time.Since(began); took > askWithin {
+			t.Errorf("the answer took %v", took)
+		}
+	})
 }
 
 func TestPrefillFailsInMidStream(t *testing.T) {
@@ -436,13 +442,15 @@ func TestDeadlines(t *testing.T) {
 		}, 200, "decode leg failed: request-deadline: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, c.change)
-			c.set(r)
-			a := r.post(t, completions, streamed)
-			if a.status != c.status || !strings.Contains(a.body, c.text) || strings.Contains(a.body, "[DONE]") {
-				t.Errorf("status %d, body %q", a.status, a.body)
-			}
-			eventually(t, "the ends of both legs", func() bool { return r.prefill.running.Load()+r.decode.running.Load() == 0 })
+			bubble(t, func(t *testing.T) {
+				r := newRig(t, c.change)
+				c.set(r)
+				a := r.post(t, completions, streamed)
+				if a.status != c.status || !strings.Contains(a.body, c.text) || strings.Contains(a.body, "[DONE]") {
+					t.Errorf("status %d, body %q", a.status, a.body)
+				}
+				eventually(t, "the ends of both legs", func() bool { return r.prefill.running.Load()+r.decode.running.Load() == 0 })
+			})
 		})
 	}
 }

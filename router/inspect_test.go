@@ -237,22 +237,24 @@ func TestSlowBodiesTakeNoPlace(t *testing.T) {
 }
 
 func TestClientThatSendsNoBody(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Body = 50 * time.Millisecond })
-	body, silent := io.Pipe()
-	defer func() { _ = silent.Close() }()
-	q, err := http.NewRequest(http.MethodPost, r.http.URL+completions, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q.ContentLength = 1000
-	response, err := r.http.Client().Do(q)
-	if err == nil {
-		_ = response.Body.Close()
-		if response.StatusCode != http.StatusRequestTimeout {
-			t.Errorf("status %d", response.StatusCode)
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(o *Options) { o.Body = 50 * time.Millisecond })
+		body, silent := io.Pipe()
+		defer func() { _ = silent.Close() }()
+		q, err := http.NewRequest(http.MethodPost, r.http.URL+completions, body)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if n := r.readers.held(); n != 0 {
-		t.Errorf("%d bytes are held", n)
-	}
+		q.ContentLength = 1000
+		response, err := r.http.Client().Do(q)
+		if err == nil {
+			_ = response.Body.Close()
+			if response.StatusCode != http.StatusRequestTimeout {
+				t.Errorf("status %d", response.StatusCode)
+			}
+		}
+		if n := r.readers.held(); n != 0 {
+			t.Errorf("%d bytes are held", n)
+		}
+	})
 }

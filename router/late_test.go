@@ -26,15 +26,17 @@ func TestTooOldIsNotDispatched(t *testing.T) {
 
 // TestTooOldInTheQueue: the wait ends by the request's own deadline, and says so.
 func TestTooOldInTheQueue(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.MaxInflight = 1 })
-	release := r.held()
-	first := r.inBackground(t, 1)
-	eventually(t, "one in work", r.counts(1, 0))
-	if a := r.post(t, completions, simple, AgeHeader, "0.05"); a.status != 504 || a.code(t) != codeTooOld {
-		t.Errorf("status %d, %s", a.status, a.body)
-	}
-	release()
-	next(t, "the first answer", first)
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(o *Options) { o.MaxInflight = 1 })
+		release := r.held()
+		first := r.inBackground(t, 1)
+		eventually(t, "one in work", r.counts(1, 0))
+		if a := r.post(t, completions, simple, AgeHeader, "0.05"); a.status != 504 || a.code(t) != codeTooOld {
+			t.Errorf("status %d, %s", a.status, a.body)
+		}
+		release()
+		next(t, "the first answer", first)
+	})
 }
 
 // TestDeadlineInTheDialIsTheRequests: the network tells of a deadline before the
@@ -68,16 +70,18 @@ func TestDeadlineInTheDialIsTheRequests(t *testing.T) {
 
 // TestDeadlineIsNotWhatTheAgentsCallIt: they know only that the router has ended it.
 func TestDeadlineIsNotWhatTheAgentsCallIt(t *testing.T) {
-	r := newRig(t)
-	for i := range r.instances {
-		r.instances[i].Pods[0].Agent = portOf(newAgent(t, 200, `{"rule":"aborted","text":"the engine has ended it"}`))
-	}
-	r.publish()
-	r.prefill.hangs()
-	r.decode.hangs()
-	for range 4 {
-		if a := r.post(t, completions, simple, AgeHeader, "0.03"); a.status != 504 || a.code(t) != codeTooOld {
-			t.Errorf("status %d, %s", a.status, a.body)
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		for i := range r.instances {
+			r.instances[i].Pods[0].Agent = portOf(newAgent(t, 200, `{"rule":"aborted","text":"the engine has ended it"}`))
 		}
-	}
+		r.publish()
+		r.prefill.hangs()
+		r.decode.hangs()
+		for range 4 {
+			if a := r.post(t, completions, simple, AgeHeader, "0.03"); a.status != 504 || a.code(t) != codeTooOld {
+				t.Errorf("status %d, %s", a.status, a.body)
+			}
+		}
+	})
 }

@@ -232,21 +232,23 @@ func TestUnexplainedErrorIsRetriedOnce(t *testing.T) {
 
 // TestAgentsDecideOnARetry: what the engine does not tell its agent does.
 func TestAgentsDecideOnARetry(t *testing.T) {
-	for rule, attempts := range map[string]string{"peer-restarted": "2", "regions-differ": "1"} {
-		p := newPairs(t, 1, 2)
-		for i := range p.instances {
-			if p.instances[i].Role == kvlayout.Decode {
-				p.instances[i].Pods[0].Agent = portOf(newAgent(t, 200, `{"rule":"`+rule+`","text":"x"}`))
+	bubble(t, func(t *testing.T) {
+		for rule, attempts := range map[string]string{"peer-restarted": "2", "regions-differ": "1"} {
+			p := newPairs(t, 1, 2)
+			for i := range p.instances {
+				if p.instances[i].Role == kvlayout.Decode {
+					p.instances[i].Pods[0].Agent = portOf(newAgent(t, 200, `{"rule":"`+rule+`","text":"x"}`))
+				}
+			}
+			p.publish()
+			for _, e := range p.decodes {
+				e.says(500, `{"error":{"message":"boom"}}`)
+			}
+			if a := p.post(t, completions, simple); a.code(t) != rule || a.header.Get(AttemptsHeader) != attempts {
+				t.Errorf("%s: %s attempts, %s", rule, a.header.Get(AttemptsHeader), a.body)
 			}
 		}
-		p.publish()
-		for _, e := range p.decodes {
-			e.says(500, `{"error":{"message":"boom"}}`)
-		}
-		if a := p.post(t, completions, simple); a.code(t) != rule || a.header.Get(AttemptsHeader) != attempts {
-			t.Errorf("%s: %s attempts, %s", rule, a.header.Get(AttemptsHeader), a.body)
-		}
-	}
+	})
 }
 
 func TestTokenizeAsksAnotherPrefill(t *testing.T) {
@@ -266,32 +268,34 @@ func TestTokenizeAsksAnotherPrefill(t *testing.T) {
 // TestTokenizeEndsByItsDeadlines: a prefill that hangs is passed over, and one that is the
 // only one is told of.
 func TestTokenizeEndsByItsDeadlines(t *testing.T) {
-	p := newPairs(t, 2, 1, func(o *Options) { o.Answer = 50 * time.Millisecond })
-	p.prefill.hangs()
-	for range 8 {
-		if a := p.post(t, "/tokenize", simple); a.status != 200 {
-			t.Fatalf("status %d, %s", a.status, a.body)
+	bubble(t, func(t *testing.T) {
+		p := newPairs(t, 2, 1, func(o *Options) { o.Answer = 50 * time.Millisecond })
+		p.prefill.hangs()
+		for range 8 {
+			if a := p.post(t, "/tokenize", simple); a.status != 200 {
+				t.Fatalf("status %d, %s", a.status, a.body)
+			}
 		}
-	}
-	p.prefills[1].hangs()
-	if a := p.post(t, "/tokenize", simple); a.status != 504 || a.code(t) != codeSilent {
-		t.Errorf("status %d, %s", a.status, a.body)
-	}
-	if n := metric(t, p.OpsHandler(), `pdpool_router_suspected_total{reason="leg-silent"}`); n < 1 {
-		t.Errorf("suspected %v times", n)
-	}
-	p = newPairs(t, 2, 1)
-	for _, e := range p.prefills {
-		e.hangs()
-	}
-	for value, want := range map[string]string{"0.05": codeTooOld, "1e-9": codeTooOld, "x": codeBadValue} {
-		if a := p.post(t, "/tokenize", simple, AgeHeader, value); a.code(t) != want {
-			t.Errorf("%s: status %d, %s", value, a.status, a.body)
+		p.prefills[1].hangs()
+		if a := p.post(t, "/tokenize", simple); a.status != 504 || a.code(t) != codeSilent {
+			t.Errorf("status %d, %s", a.status, a.body)
 		}
-	}
-	if n := metric(t, p.OpsHandler(), `pdpool_router_instances_suspected{role="prefill"}`); n != 0 {
-		t.Errorf("%v are suspected", n)
-	}
+		if n := metric(t, p.OpsHandler(), `pdpool_router_suspected_total{reason="leg-silent"}`); n < 1 {
+			t.Errorf("suspected %v times", n)
+		}
+		p = newPairs(t, 2, 1)
+		for _, e := range p.prefills {
+			e.hangs()
+		}
+		for value, want := range map[string]string{"0.05": codeTooOld, "1e-9": codeTooOld, "x": codeBadValue} {
+			if a := p.post(t, "/tokenize", simple, AgeHeader, value); a.code(t) != want {
+				t.Errorf("%s: status %d, %s", value, a.status, a.body)
+			}
+		}
+		if n := metric(t, p.OpsHandler(), `pdpool_router_instances_suspected{role="prefill"}`); n != 0 {
+			t.Errorf("%v are suspected", n)
+		}
+	})
 }
 
 // TestClientWhoGoesIsNotRetried: nobody waits for the answer.
@@ -323,19 +327,21 @@ func TestClientWhoGoesIsNotRetried(t *testing.T) {
 
 // TestAgeOfAllAttempts: retries have no more time than the request.
 func TestAgeOfAllAttempts(t *testing.T) {
-	p := newPairs(t, 1, 3)
-	p.prefill.hangs()
-	for _, e := range p.decodes {
-		e.does(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body)
-			<-r.Context().Done()
-		})
-	}
-	for value, want := range map[string]int{"0.2": 504, "0": 400, "-1": 400, "x": 400, "NaN": 400} {
-		began := time.Now()
-		a := p.post(t, completions, simple, AgeHeader, value)
-		if a.status != want || time.Since(began) > 5*time.Second {
-			t.Errorf("%s: status %d after %v, %s", value, a.status, time.Since(began), a.body)
+	bubble(t, func(t *testing.T) {
+		p := newPairs(t, 1, 3)
+		p.prefill.hangs()
+		for _, e := range p.decodes {
+			e.does(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				<-r.Context().Done()
+			})
 		}
-	}
+		for value, want := range map[string]int{"0.2": 504, "0": 400, "-1": 400, "x": 400, "NaN": 400} {
+			began := time.Now()
+			a := p.post(t, completions, simple, AgeHeader, value)
+			if took := time.Since(began); a.status != want || took > 200*time.Millisecond {
+				t.Errorf("%s: status %d after %v, %s", value, a.status, took, a.body)
+			}
+		}
+	})
 }

@@ -46,7 +46,7 @@ func newEngine(t testing.TB) *engine {
 	t.Helper()
 	e := &engine{calls: make(chan call, 64)}
 	e.does(func(w http.ResponseWriter, _ *http.Request) { reply200(w) })
-	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	e.Server = serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e.running.Add(1)
 		defer e.running.Add(-1)
 		body, err := io.ReadAll(r.Body)
@@ -108,7 +108,7 @@ func stream(w http.ResponseWriter) func(event string) {
 // agent is a fake agent: it tells one reason of every transfer.
 func newAgent(t testing.TB, status int, body string) *httptest.Server {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, "/transfers/tx-") {
 			status = http.StatusNotFound
 		}
@@ -139,7 +139,10 @@ func newRig(t testing.TB, change ...func(*Options)) *rig {
 		c(&o)
 	}
 	r.Server = NewServer(o)
-	r.http = httptest.NewServer(r.Handler())
+	if n := networkOf(t); n != nil {
+		n.join(r.Server)
+	}
+	r.http = serve(t, r.Handler())
 	t.Cleanup(func() {
 		r.http.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
