@@ -2,7 +2,6 @@ package kvlayout
 
 import (
 	"cmp"
-	"math"
 	"slices"
 )
 
@@ -68,42 +67,6 @@ func (c Capacity) Requests(length int) int64 {
 // Memory is what the blocks, and states kept apart, take of each rank, in bytes.
 func (c Capacity) Memory() int64 {
 	return addSat(mulSat(c.Blocks, c.Pool.BlockBytes), c.Pool.states.memory(c.States))
-}
-
-// LeastMemory is the smallest memory for KV cache of a rank, in bytes, with which the
-// replica holds a sequence of one token: of vLLM its blocks and the null block; of
-// SGLang a page, and for recurrent layers the states of a request. The error is a
-// *PoolError.
-func (m Model) LeastMemory(c Cache) (int64, error) {
-	if _, alike := m.Geometry(); !alike && m.MaxLength < 1 && c.MaxLength < 1 {
-		c.MaxLength = maxModelNumber // The blocks of a token do not depend on it.
-	}
-	p, err := m.Pool(c)
-	if err != nil {
-		return 0, err
-	}
-	blocks := p.RequestBlocks(1)
-	if p.longest > 0 {
-		blocks++
-	}
-	bytes := mulSat(blocks, p.BlockBytes)
-	s := p.states
-	switch {
-	case s.bytes == 0:
-	case s.fixed > 0 && s.fixed < s.each:
-		return 0, poolErrorf("a request takes %d states, and there are %d", s.each, s.fixed)
-	case s.fixed > 0:
-		bytes = addSat(bytes, s.memory(s.fixed))
-	default:
-		// States get ratio of 1 + ratio parts, rounded down to whole ones, and tokens the
-		// rest.
-		share := (1 + s.ratio) / s.ratio
-		bytes = max(int64(math.Ceil(float64(bytes)*(1+s.ratio))), int64(math.Ceil(float64(s.each)*float64(s.bytes)*share)))
-		for s.of(bytes) < s.each {
-			bytes++
-		}
-	}
-	return bytes, nil
 }
 
 // Layouts returns the layouts of one instance on gpus GPUs that the model's heads
