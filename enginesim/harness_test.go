@@ -18,10 +18,13 @@ const (
 	shardedJSON = `{"kind":"GQA","layers":3,"attentionHeads":16,"kvHeads":4,"headValues":16}`
 )
 
+// patience is longer than anything takes that comes at all.
+const patience = time.Minute
+
 // start runs an instance until the test ends.
 func start(t *testing.T, args ...string) *Instance {
 	t.Helper()
-	return startPatient(t, 20*time.Second, args...)
+	return startPatient(t, patience, args...)
 }
 
 func startPatient(t *testing.T, patience time.Duration, args ...string) *Instance {
@@ -47,7 +50,7 @@ func startPatient(t *testing.T, patience time.Duration, args ...string) *Instanc
 }
 
 // client keeps no connections, which would outlive a test.
-var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * patience}
 
 func (in *Instance) url(path string) string { return "http://" + in.Addr().String() + path }
 
@@ -115,7 +118,7 @@ type pair struct {
 
 func startPair(t *testing.T, geometry string, prefill, decode []string) *pair {
 	t.Helper()
-	x := &pair{fabric: newFabric(t), patience: 20 * time.Second}
+	x := &pair{fabric: newFabric(t), patience: patience}
 	x.start(t, geometry, prefill, decode)
 	return x
 }

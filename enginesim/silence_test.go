@@ -32,7 +32,7 @@ func TestAgentSaysNothing(t *testing.T) {
 			x.mu.Unlock()
 			until(t, func() bool { return x.d.ready() == nil })
 			for _, g := range x.d.groups {
-				g.patience = time.Minute // with an agent that may only be slow now
+				g.patience = patience // with an agent that may only be slow now
 			}
 			if p, d := x.ask(t, words(10, 0), 4); d.text() != x.d.reference(words(10, 0), 4) {
 				t.Errorf("afterwards: %s; prefill %s", d.raw, p.raw)
