@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"sync"
 	"time"
-
-	"github.com/pdpool/pdpool/kvlayout"
 )
 
 // Limits that refuse requests, as their metric tells them.
@@ -207,16 +205,13 @@ func (s *Server) choose(model string) (pair, *failure) {
 	if f != nil {
 		return pair{}, f
 	}
-	p := s.pick(kvlayout.Prefill, t.prefills, nil)
-	return pair{p, s.pick(kvlayout.Decode, t.partners[p.instance], nil)}, nil
+	return s.pick(t.prefills, t.partners, nil), nil
 }
 
-// pick chooses one of the slots of a role.
-func (s *Server) pick(role kvlayout.Role, slots []*slot, wary []*Instance) *slot {
-	c := choice{slots: slots, now: time.Now().UnixNano(), wary: wary}
-	chosen := s.policies.prefill
-	if role == kvlayout.Decode {
-		chosen, c.most = s.policies.decode, int64(s.MaxPerRank)
-	}
-	return slots[chosen.Choose(c, s.Random)]
+// pick chooses a prefill and one of its partners.
+func (s *Server) pick(prefills []*slot, partners map[*Instance][]*slot, wary []*Instance) pair {
+	c := choice{slots: prefills, partners: partners, now: time.Now().UnixNano(), most: int64(s.MaxPerRank), wary: wary}
+	p := prefills[s.policies.prefill.Choose(c, s.Random)]
+	c.slots, c.partners = partners[p.instance], nil
+	return pair{p, c.slots[s.policies.decode.Choose(c, s.Random)]}
 }

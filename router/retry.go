@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-
-	"github.com/pdpool/pdpool/kvlayout"
 )
 
 // maxAttempts is how many pairs a request is sent to at most. A prompt that brings
@@ -152,6 +150,5 @@ func (s *Server) next(h *history, t *table) (pair, bool) {
 	if len(prefills) == 0 {
 		return pair{}, false
 	}
-	p := s.pick(kvlayout.Prefill, prefills, h.wary)
-	return pair{p, s.pick(kvlayout.Decode, partners[p.instance], h.wary)}, true
+	return s.pick(prefills, partners, h.wary), true
 }

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 )
@@ -19,9 +20,9 @@ type Candidates interface {
 	Len() int
 	// Load is how many requests candidate i has that are not answered yet.
 	Load(i int) int64
-	// Avoid says that candidate i was out of reach a moment ago: it is chosen only
-	// where there is no other.
-	Avoid(i int) bool
+	// Avoid says how much candidate i is to be avoided, 0: not at all. It is chosen only
+	// where there is none that is to be avoided less.
+	Avoid(i int) int
 }
 
 // Policy chooses one of the candidates by index. random(n) returns a number from
@@ -57,12 +58,13 @@ func (LeastLoaded) Choose(c Candidates, random func(n int) int) int {
 	if b >= a {
 		b++
 	}
+	badA, badB := c.Avoid(a) > 0, c.Avoid(b) > 0
 	switch {
-	case c.Avoid(a) && c.Avoid(b):
-		return firstGood(c, random(n))
-	case c.Avoid(a):
+	case badA && badB:
+		return best(c, random(n))
+	case badA:
 		return b
-	case c.Avoid(b) || c.Load(a) <= c.Load(b):
+	case badB || c.Load(a) <= c.Load(b):
 		return a
 	}
 	return b
@@ -73,16 +75,27 @@ type RoundRobin struct{ turn atomic.Uint64 }
 
 // Choose implements Policy.
 func (r *RoundRobin) Choose(c Candidates, _ func(n int) int) int {
-	return firstGood(c, int((r.turn.Add(1)-1)%uint64(c.Len())))
-}
-
-// firstGood is the first candidate from i on that is not to be avoided, i when all are.
-func firstGood(c Candidates, i int) int {
 	n := c.Len()
-	for k := range n {
-		if j := (i + k) % n; !c.Avoid(j) {
-			return j
+	for range n {
+		// Whose turn is skipped loses it: none gets the turns of others.
+		if i := r.next(n); c.Avoid(i) == 0 {
+			return i
 		}
 	}
-	return i
+	return best(c, r.next(n))
+}
+
+func (r *RoundRobin) next(n int) int { return int((r.turn.Add(1) - 1) % uint64(n)) }
+
+// best looks at all candidates, from one on: of those that are to be avoided the least
+// it takes the one with the least to do.
+func best(c Candidates, from int) int {
+	n, found := c.Len(), from
+	for k := 1; k < n; k++ {
+		i := (from + k) % n
+		if order := cmp.Compare(c.Avoid(i), c.Avoid(found)); order < 0 || order == 0 && c.Load(i) < c.Load(found) {
+			found = i
+		}
+	}
+	return found
 }

@@ -7,12 +7,12 @@ import (
 
 type places []struct {
 	load  int64
-	avoid bool
+	avoid int
 }
 
 func (p places) Len() int         { return len(p) }
 func (p places) Load(i int) int64 { return p[i].load }
-func (p places) Avoid(i int) bool { return p[i].avoid }
+func (p places) Avoid(i int) int  { return p[i].avoid }
 
 func seeded() func(int) int { return rand.New(rand.NewPCG(1, 2)).IntN }
 
@@ -65,17 +65,28 @@ func TestRoundRobinTakesTurns(t *testing.T) {
 
 func TestAvoidedPlaces(t *testing.T) {
 	for _, p := range []Policy{LeastLoaded{}, new(RoundRobin)} {
-		one := places{{avoid: true}, {load: 99}, {avoid: true}, {avoid: true}}
+		one := places{{avoid: 1}, {load: 99}, {avoid: 1}, {avoid: 1}}
 		if n := spread(p, one, seeded()); n[1] != 1000 {
 			t.Errorf("%T: %v, only place 1 is good", p, n)
 		}
-		all := places{{avoid: true}, {avoid: true}}
+		all := places{{avoid: 1}, {avoid: 1}}
 		if n := spread(p, all, seeded()); n[0] == 0 || n[1] == 0 {
 			t.Errorf("%T: %v, both are as bad", p, n)
 		}
-		if n := spread(p, places{{avoid: true}}, seeded()); n[0] != 1000 {
+		if n := spread(p, places{{avoid: 1}}, seeded()); n[0] != 1000 {
 			t.Errorf("%T: %v", p, n)
 		}
+		if n := spread(p, places{{avoid: 2}, {avoid: 1, load: 9}, {avoid: 2}, {avoid: 1, load: 8}}, seeded()); n[3] != 1000 {
+			t.Errorf("%T: %v, place 3 is the least bad", p, n)
+		}
+	}
+}
+
+// TestTurnsOfAvoidedPlacesAreNobodys: who comes after one does not get twice as much.
+func TestTurnsOfAvoidedPlacesAreNobodys(t *testing.T) {
+	n := spread(new(RoundRobin), places{{avoid: 1}, {}, {}, {avoid: 2}, {}}, nil)
+	if n[1] < 333 || n[2] < 333 || n[4] < 333 {
+		t.Errorf("%v", n)
 	}
 }
 
