@@ -106,7 +106,7 @@ func (c commandPair) assign(field, value string) string {
 		}
 		return key + " to " + said + " in --kv-transfer-config"
 	case "kvCacheType":
-		value = spelled(value)
+		value = engine.KVDType(kvlayout.KVType(value))
 	}
 	flag := c.flag(field)
 	switch {
@@ -116,12 +116,4 @@ func (c commandPair) assign(field, value string) string {
 		return role + " " + flag + " " + value
 	}
 	return flag + " " + value
-}
-
-// spelled is a KV cache type as engines take it.
-func spelled(t string) string {
-	if said, ok := map[kvlayout.KVType]string{kvlayout.BF16: "bfloat16", kvlayout.FP16: "float16", kvlayout.FP8E5M2: "fp8_e5m2"}[kvlayout.KVType(t)]; ok {
-		return said
-	}
-	return strings.ToLower(t)
 }

@@ -68,7 +68,7 @@ func (o Options) importPool(f importFlags) error {
 		return p.err
 	case len(pair.gapsOf()) > 0:
 		return errUnread
-	case m.otherLayout:
+	case m.other:
 		return cmp.Or(verdict, ErrRefused)
 	}
 	return verdict
@@ -100,8 +100,8 @@ type importer struct {
 	pair    commandPair
 	flags   importFlags
 	remarks []string // what could not be carried over
-	// otherLayout says that degrees are among it, so that the pool is another one.
-	otherLayout bool
+	// other says that what rules depend on is among it, so that the pool is another one.
+	other bool
 }
 
 func (m *importer) remark(format string, args ...any) {
@@ -209,8 +209,8 @@ func (m *importer) engine(args []string, env []engine.EnvVar) *tree {
 	if p.BlockSize == d.BlockSize {
 		t.add("blockSize", d.BlockSize)
 	}
-	if p.KVType == d.KVType && d.KVType != kvlayout.Auto {
-		t.add("kvCacheType", string(d.KVType))
+	if p.KVType == d.KVType && cmp.Or(d.KVType, kvlayout.Auto) != kvlayout.Auto {
+		t.add("kvCacheType", m.kvType("the pair", d))
 	}
 	if p.KVMemory == d.KVMemory {
 		t.add("kvCacheMemory", quantity(d.KVMemory))
@@ -220,6 +220,16 @@ func (m *importer) engine(args []string, env []engine.EnvVar) *tree {
 	t.add("args", args)
 	t.addEnv(env)
 	return t
+}
+
+// kvType is the type of a side's cache as a pool names it; "" for one that has no name there.
+func (m *importer) kvType(whose string, s startedSide) string {
+	if s.KVType != kvlayout.FP8E5M2 {
+		return string(cmp.Or(s.KVType, kvlayout.Auto))
+	}
+	m.other = true
+	m.remark("%s has the KV cache type %s, and pools have no name for it (their FP8 is e4m3): it is left out, so that this pool is not what the command lines start", whose, s.KVSpelled)
+	return ""
 }
 
 func (m *importer) transfer() *tree {
@@ -281,7 +291,7 @@ func (m *importer) role(s, other startedSide, own userArgs) *tree {
 		degree int
 	}{{"pipeline parallel", s.Layout.PP}, {"prefill context parallel", s.PCP}} {
 		if d.degree > 1 {
-			m.otherLayout = true
+			m.other = true
 			m.remark("%s has %s degree %d, and pools have no such degree: it is left out, so that this pool is not what the command line starts", s.role, d.name, d.degree)
 		}
 	}
@@ -292,7 +302,7 @@ func (m *importer) role(s, other startedSide, own userArgs) *tree {
 		t.add("blockSize", s.BlockSize)
 	}
 	if s.KVType != other.KVType {
-		t.add("kvCacheType", string(cmp.Or(s.KVType, kvlayout.Auto)))
+		t.add("kvCacheType", m.kvType(string(s.role), s))
 	}
 	if s.MaxLength != other.MaxLength {
 		t.add("maxLength", s.MaxLength)

@@ -153,6 +153,8 @@ func TestImportFails(t *testing.T) {
 		{"the same", "-tp 4", "-tp 4", 0, "kind: PDPool"},
 		{"stages", "-tp 4 -pp 2", "-tp 4", 1, "pools have no such degree"},
 		{"refused", "-tp 4", "-tp 4 --kv-cache-dtype fp8", 1, "check refuses it (kv-type"},
+		{"a type without a name", "-tp 4 --kv-cache-dtype fp8_e5m2", "-tp 4 --kv-cache-dtype fp8_e5m2", 1, "the pair has the KV cache type fp8_e5m2, and pools have no name for it"},
+		{"a type without a name, of one side", "-tp 4", "-tp 4 --kv-cache-dtype fp8_e5m2", 1, "decode has the KV cache type fp8_e5m2"},
 		{"not read", "-tp $TP", "-tp 4", 2, "not read: $TP"},
 	} {
 		got := run(t, "", "import", "--prefill-cmd", vllm("kv_producer", qwen+c.prefill), "--decode-cmd", vllm("kv_consumer", qwen+c.decode), "--image", "vllm/vllm-openai-rocm:v0.33.0")

@@ -332,7 +332,7 @@ func (f *facts) positional() {
 // kvType reads the element type of the cache.
 func (f *facts) kvType() {
 	f.in.KVSpelled = f.text("kv-cache-dtype")
-	t, ok := KVTypeOf(f.in.KVSpelled)
+	t, ok := kvTypeOf(f.in.Engine, f.in.KVSpelled)
 	if f.in.KVSpelled != "" && !ok {
 		g, _ := f.flags.Last("kv-cache-dtype")
 		f.unread(g.Index, "engine.kvCacheType", "the KV cache type %s is none that the rules know", brief(f.in.KVSpelled))
@@ -347,9 +347,9 @@ func (f *facts) kvType() {
 	f.used["dtype"] = false
 }
 
-// KVTypeOf is the element type that vLLM or SGLang mean by a spelling, and whether
-// it is known.
-func KVTypeOf(spelled string) (kvlayout.KVType, bool) {
+// kvTypeOf is the element type that an engine means by a spelling, and whether it is
+// known.
+func kvTypeOf(kind kvlayout.Engine, spelled string) (kvlayout.KVType, bool) {
 	switch spelled {
 	case "auto":
 		return kvlayout.Auto, true
@@ -360,6 +360,9 @@ func KVTypeOf(spelled string) (kvlayout.KVType, bool) {
 	case "fp8", "fp8_e4m3", "fp8_inc":
 		return kvlayout.FP8, true
 	case "fp8_e5m2":
+		if kind == kvlayout.SGLang { // which takes the GPU's own type for both on AMD GPUs
+			return kvlayout.FP8, true
+		}
 		return kvlayout.FP8E5M2, true
 	}
 	return "", false

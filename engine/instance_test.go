@@ -96,6 +96,8 @@ func TestReadSpellings(t *testing.T) {
 		{moriio("") + "--kv-cache-memory-bytes 2G", func(i engine.Instance) any { return i.KVMemory }, int64(2 << 30)},
 		{moriio("") + "--kv-cache-dtype fp8_e4m3", func(i engine.Instance) any { return i.KVType }, kvlayout.FP8},
 		{moriio("") + "--kv-cache-dtype fp8_e5m2", func(i engine.Instance) any { return i.Side().KVType }, kvlayout.FP8E5M2},
+		{"python -m sglang.launch_server --kv-cache-dtype fp8_e5m2", func(i engine.Instance) any { return i.KVType }, kvlayout.FP8},
+		{"python -m sglang.launch_server --kv-cache-dtype fp8_e5m2", func(i engine.Instance) any { return i.KVType }, kvlayout.FP8},
 		{moriio("") + "--dtype float16", func(i engine.Instance) any { return i.Side().ModelType }, kvlayout.FP16},
 		{moriio("") + "--dtype half", func(i engine.Instance) any { return i.ModelType }, kvlayout.FP16},
 		{moriio("") + "--dtype auto", func(i engine.Instance) any { return i.ModelType }, kvlayout.KVType("")},
