@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -87,7 +86,7 @@ func (d *door) refuse(who session.Conn, m kvproto.Message, rule string, err erro
 // refused is the answer to a wrong message; m is nil when it could not be read. It
 // names the transfer, so that the engine does not wait for another answer.
 func refused(m kvproto.Message, rule, text string) kvproto.Refused {
-	r := kvproto.Refused{Rule: rule, Text: clip(text), Transfer: kvproto.TransferOf(m)}
+	r := kvproto.Refused{Rule: rule, Text: text, Transfer: kvproto.TransferOf(m)}
 	if m != nil {
 		r.Message = m.Type()
 	}
@@ -106,14 +105,6 @@ func (s *slot) tell(w word) {
 
 // errSlowEngine ends a connection whose engine leaves too much unread, or for too long.
 var errSlowEngine = errors.New("engine does not read its messages")
-
-// clip cuts a text to what a message may carry.
-func clip(text string) string {
-	if len(text) > kvproto.MaxText {
-		return strings.ToValidUTF8(text[:kvproto.MaxText], "")
-	}
-	return text
-}
 
 // notice sends what the machine tells the engine.
 func (l *loop) notice(n session.Notice) {

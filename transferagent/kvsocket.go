@@ -229,7 +229,7 @@ func (k *kvSocket) turnAway(conn *net.UnixConn, c *kvconn.Conn, err error) {
 	}
 	k.metrics.refuse(r.rule)
 	k.log.Warn("engine connection refused", "rule", r.rule, "text", r.text, "process", credentials(conn))
-	c.Write(kvproto.Refused{Rule: r.rule, Text: clip(r.text)}, nil) //nolint:errcheck // it is gone either way
+	c.Write(kvproto.Refused{Rule: r.rule, Text: r.text}, nil) //nolint:errcheck // it is gone either way
 }
 
 // write sends what the loop queues for the connection.

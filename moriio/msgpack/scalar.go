@@ -43,12 +43,12 @@ func Sentence(c *Codec, key string, v *string, limit int) {
 		String(c, key, v, limit)
 		return
 	}
-	s := cut(*v, limit)
+	s := Cut(*v, limit)
 	String(c, key, &s, limit)
 }
 
-// cut makes valid UTF-8 of at most limit bytes of s.
-func cut(s string, limit int) string {
+// Cut makes valid UTF-8 of at most limit bytes of s, as Sentence does.
+func Cut(s string, limit int) string {
 	if !utf8.ValidString(s) {
 		s = string([]rune(s))
 	}

@@ -36,7 +36,7 @@ func (d *Decode) writeFailed(now time.Time, m *moriio.WriteFailed) error {
 	if err != nil {
 		return err
 	}
-	why := &ending{rule: m.PDPool.Rule, text: cut(m.PDPool.Text)}
+	why := newEnding(m.PDPool.Rule, m.PDPool.Text)
 	if why.rule == "" {
 		why = endingf(RuleCopy, "prefill tp %d failed without a reason", m.PDPool.WriterTP)
 	}

@@ -18,7 +18,7 @@ func (p *Prefill) release(now time.Time, m *moriio.Release) error {
 	if err := p.meant(m.PDPool.PeerEpoch); err != nil {
 		return err
 	}
-	why := &ending{rule: m.PDPool.Rule, text: cut(m.PDPool.Text)}
+	why := newEnding(m.PDPool.Rule, m.PDPool.Text)
 	if why.rule == "" {
 		why = &ending{rule: RuleReleased, text: "decode does not need it", good: true}
 	}

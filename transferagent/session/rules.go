@@ -2,9 +2,9 @@ package session
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/pdpool/pdpool/moriio"
+	"github.com/pdpool/pdpool/moriio/msgpack"
 	"github.com/pdpool/pdpool/transferagent/kvproto"
 )
 
@@ -56,13 +56,10 @@ type ending struct {
 func (e *ending) failed() bool { return e != nil && !e.good }
 
 func endingf(rule, format string, args ...any) *ending {
-	return &ending{rule: rule, text: cut(fmt.Sprintf(format, args...))}
+	return newEnding(rule, fmt.Sprintf(format, args...))
 }
 
-// cut bounds a text for the wire.
-func cut(text string) string {
-	if len(text) <= kvproto.MaxText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:kvproto.MaxText], "")
+// newEnding makes an ending whose text a message can carry, whoever wrote it.
+func newEnding(rule, text string) *ending {
+	return &ending{rule: rule, text: msgpack.Cut(text, kvproto.MaxText)}
 }
