@@ -220,17 +220,24 @@ func (h *coreHealth) drain(ctx context.Context) error {
 func (l *loop) live() int { return l.machine.Live() + l.machine.Asked() }
 
 // remnant tells what is live, for drain.
-func (l *loop) remnant(ctx context.Context) (live int, idle <-chan struct{}, err error) {
-	err = l.ask(ctx, func(context.Context) {
-		if live = l.live(); live == 0 {
+func (l *loop) remnant(ctx context.Context) (int, <-chan struct{}, error) {
+	var left struct { // written late when ctx ends first, and not read then
+		live int
+		idle <-chan struct{}
+	}
+	err := l.ask(ctx, func(context.Context) {
+		if left.live = l.live(); left.live == 0 {
 			return
 		}
 		if l.idle == nil {
 			l.idle = make(chan struct{})
 		}
-		idle = l.idle
+		left.idle = l.idle
 	})
-	return live, idle, err
+	if err != nil {
+		return 0, nil, err
+	}
+	return left.live, left.idle, nil
 }
 
 // transfer implements health.
