@@ -10,12 +10,6 @@ import (
 // peer is cut.
 func (m *Release) Append(b []byte) []byte { return write(b, m, releaseFields) }
 
-// ParseRelease reads a release message; without consumer_tp_size ConsumerTP is 1.
-// The error is an *Error.
-func ParseRelease(b []byte) (*Release, error) {
-	return parseAs(b, typeRelease, releaseFields)
-}
-
 func releaseFields(c *msgpack.Codec, m *Release) {
 	c.Const("type", typeRelease)
 	transferField(c, &m.Transfer)

@@ -10,13 +10,6 @@ import (
 // Without any block the list is empty, which ends the listener of a stock peer.
 func (m *RemoteBlocks) Append(b []byte) []byte { return write(b, m, remoteBlocksFields) }
 
-// ParseRemoteBlocks reads a remote_blocks message. An empty list of blocks, which
-// vLLM 0.32 sends for a prompt that decode has already, leaves Blocks nil. The
-// error is an *Error.
-func ParseRemoteBlocks(b []byte) (*RemoteBlocks, error) {
-	return parseAs(b, typeRemoteBlocks, remoteBlocksFields)
-}
-
 func remoteBlocksFields(c *msgpack.Codec, m *RemoteBlocks) {
 	if c.Has("req_id", true) {
 		msgpack.String(c, "req_id", &m.RequestID, MaxString)

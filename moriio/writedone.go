@@ -9,11 +9,6 @@ import (
 // Append appends m.
 func (m *WriteDone) Append(b []byte) []byte { return write(b, m, writeDoneFields) }
 
-// ParseWriteDone reads a write_done message. The error is an *Error.
-func ParseWriteDone(b []byte) (*WriteDone, error) {
-	return parseAs(b, typeWriteDone, writeDoneFields)
-}
-
 func writeDoneFields(c *msgpack.Codec, m *WriteDone) {
 	c.Const("type", typeWriteDone)
 	transferField(c, &m.Transfer)

@@ -5,11 +5,6 @@ import "github.com/pdpool/pdpool/moriio/msgpack"
 // Append appends m. A text that is too long for a peer is cut.
 func (m *WriteFailed) Append(b []byte) []byte { return write(b, m, writeFailedFields) }
 
-// ParseWriteFailed reads a write_failed message. The error is an *Error.
-func ParseWriteFailed(b []byte) (*WriteFailed, error) {
-	return parseAs(b, typeWriteFailed, writeFailedFields)
-}
-
 func writeFailedFields(c *msgpack.Codec, m *WriteFailed) {
 	c.Const("type", typeWriteFailed)
 	transferField(c, &m.Transfer)

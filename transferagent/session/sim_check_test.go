@@ -283,32 +283,8 @@ func (s *sim) checkRows(a *agent, r *request) {
 	}
 }
 
-// wire and unwire take messages through MoRIIO's encoding, so that nothing is sent
+// wire takes a message through MoRIIO's encoding, so that nothing is sent
 // that a peer would refuse to read.
 func wire(message any) []byte {
-	switch m := message.(type) {
-	case *moriio.RemoteBlocks:
-		return m.Append([]byte{'b'})
-	case *moriio.WriteDone:
-		return m.Append([]byte{'d'})
-	case *moriio.WriteFailed:
-		return m.Append([]byte{'f'})
-	case *moriio.Release:
-		return m.Append([]byte{'r'})
-	}
-	return nil
-}
-
-func unwire(b []byte) (any, error) {
-	switch b[0] {
-	case 'b':
-		return moriio.ParseRemoteBlocks(b[1:])
-	case 'd':
-		return moriio.ParseWriteDone(b[1:])
-	case 'f':
-		return moriio.ParseWriteFailed(b[1:])
-	case 'r':
-		return moriio.ParseRelease(b[1:])
-	}
-	return nil, fmt.Errorf("a message of unknown kind %q", b[0])
+	return message.(interface{ Append(b []byte) []byte }).Append(nil)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/moriio"
 	"github.com/pdpool/pdpool/transferagent/session"
 )
 
@@ -352,7 +353,7 @@ func (s *sim) deliver() bool {
 		if s.rng.IntN(10) > 0 || s.calm || to.dead {
 			s.net = append(s.net[:i], s.net[i+1:]...)
 		}
-		message, err := unwire(e.wire)
+		message, err := moriio.ParseNotify(e.wire)
 		switch {
 		case err != nil:
 			s.violation("a message that no peer can read: %v", err)
