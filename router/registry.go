@@ -113,6 +113,12 @@ func (r *Registry) rebuild() {
 		return loads[key]
 	}
 	s := newSnapshot(r.merge(), loadOf, &r.verdicts)
+	// Legs go on while their instance is not ready or not known.
+	for key, l := range r.loads {
+		if loads[key] == nil && l.open.Load() > 0 {
+			loads[key], seen[key.address] = l, l.vitals
+		}
+	}
 	r.loads, r.vitals = loads, seen
 	r.current.Store(s)
 }
