@@ -37,6 +37,7 @@ type attempt struct {
 	lingers   atomic.Bool   // decode was left open: to be ended when it answers
 	streaming atomic.Bool   // decode's answer is on its way to the client
 	answered  bool          // decode no longer waits for rows
+	awaits    bool          // counted among those that wait for its engines
 }
 
 // leg is one request to an engine.
@@ -119,8 +120,14 @@ func (a *attempt) prefillFailure() *failure {
 // that has answered is no news: its rows may still be on their way.
 func (a *attempt) wait() (*opened, *failure) {
 	prefilled := a.prefill.done
-	silent := time.NewTimer(a.Answer)
-	defer silent.Stop()
+	silent := time.Now().Add(a.Answer)
+	look := time.NewTimer(min(a.lookEvery(), a.Answer))
+	defer look.Stop()
+	defer func() {
+		if a.awaits {
+			a.await(-1)
+		}
+	}()
 	for {
 		select {
 		case <-prefilled:
@@ -130,12 +137,12 @@ func (a *attempt) wait() (*opened, *failure) {
 			prefilled = nil
 		case o := <-a.opened:
 			return o, nil
-		case <-silent.C:
-			// An answer that is no stream comes whole, which may take long: only its
-			// prefill must have ended.
-			if a.request.stream || prefilled != nil {
-				return nil, a.silentLeg(codeSilent, prefilled == nil)
+		case <-look.C:
+			f, next := a.look(silent, prefilled == nil)
+			if f != nil {
+				return nil, f
 			}
+			look.Reset(next)
 		case <-a.life.Done():
 			if context.Cause(a.life) == errShutdown { //nolint:errorlint // a cause is returned as given
 				return nil, shuttingDown()
@@ -149,13 +156,14 @@ func (a *attempt) wait() (*opened, *failure) {
 
 // silentLeg blames the leg that is waited for: decode waits for prefill.
 func (a *attempt) silentLeg(code string, prefilled bool) *failure {
-	f := &failure{
-		leg: kvlayout.Prefill, status: http.StatusGatewayTimeout, code: code, outcome: outcomeSilent,
-		text: "no answer within " + time.Since(a.began).Round(10*time.Millisecond).String(),
-	}
 	l := &a.prefill
 	if prefilled {
-		f.leg, l = kvlayout.Decode, &a.decode
+		l = &a.decode
+	}
+	now := time.Now()
+	f := &failure{
+		leg: l.role, status: http.StatusGatewayTimeout, code: code, outcome: outcomeSilent,
+		text: "no answer within " + now.Sub(a.began).Round(10*time.Millisecond).String() + "; " + l.slot.healthSaid(now),
 	}
 	if code == codeSilent {
 		a.suspect(l.slot, code, holdSilent)

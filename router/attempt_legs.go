@@ -209,7 +209,9 @@ func (a *attempt) legError(l *leg, err error) *failure {
 	switch why := context.Cause(l.ctx); {
 	case errors.As(why, &cause):
 		ended := *cause
-		ended.outcome = outcomeCancelled
+		if ended.leg != l.role {
+			ended.outcome = outcomeCancelled
+		}
 		return &ended
 	case errors.Is(why, errTooOld), why == nil && late(a.until):
 		// A deadline shows in a dial and in a read before it shows as the context's cause.

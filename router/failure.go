@@ -25,6 +25,7 @@ const (
 	codeLost         = "leg-lost"        // the connection ended before the answer did
 	codeFailed       = "leg-failed"      // the engine says that it failed
 	codeSilent       = "leg-silent"      // no answer within the deadline
+	codeFrozen       = "leg-frozen"      // the engine answers nothing, its health included
 	codeTooOld       = "request-deadline"
 	codeShuttingDown = "router-shutdown"
 )

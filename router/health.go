@@ -24,8 +24,7 @@ const (
 
 // Probes of engines.
 const (
-	probeHealthy = 4 // rounds between two probes of a pod that is not suspected
-	probeWithin  = time.Second
+	probeHealthy = 4  // rounds between two probes of a pod that is not suspected
 	maxProbes    = 64 // at once; pods beyond wait for the next round
 	probePath    = "/health"
 )
@@ -45,6 +44,9 @@ type vitals struct {
 	avoid   atomic.Int64 // until when it is passed over; a good probe ends it
 	held    atomic.Int64 // the same, and no probe ends it
 	probing atomic.Bool
+
+	answered atomic.Int64 // when a probe was answered last; 0: never
+	misses   atomic.Int64 // probes since then that were not answered in time
 }
 
 func (v *vitals) suspected(now int64) bool { return v.avoid.Load() > now || v.held.Load() > now }
@@ -52,8 +54,8 @@ func (v *vitals) suspected(now int64) bool { return v.avoid.Load() > now || v.he
 // avoided says that a pod of the rank's instance is suspected: an engine without one
 // of its pods serves nobody.
 func (s *slot) avoided(now int64) bool {
-	for _, v := range s.kin {
-		if v.suspected(now) {
+	for _, k := range s.kin {
+		if k.suspected(now) {
 			return true
 		}
 	}
@@ -77,7 +79,8 @@ func (s *Server) suspect(of *slot, reason string, hold time.Duration) {
 
 // Probe asks the engines for their health until ctx ends: those that are suspected
 // often, so that they are back in use at once, the others now and then, so that one
-// that hangs is found before requests are lost in it.
+// that hangs is found before requests are lost in it. Engines that requests wait for are
+// asked even when they get nothing new.
 func (s *Server) Probe(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -90,10 +93,14 @@ func (s *Server) Probe(ctx context.Context) error {
 			return nil
 		case now := <-tick.C:
 			for n, of := range s.Registry.current.Load().engines {
-				if n%probeHealthy != round%probeHealthy && !of.suspected(now.UnixNano()) {
-					continue
+				if n%probeHealthy == round%probeHealthy || of.suspected(now.UnixNano()) {
+					s.probe(ctx, of, places, &running)
 				}
-				s.probe(ctx, of, places, &running)
+			}
+			for _, of := range s.awaited.slots() {
+				if round%probeHealthy == 0 || of.suspected(now.UnixNano()) {
+					s.probe(ctx, of, places, &running)
+				}
 			}
 		}
 	}
@@ -118,8 +125,10 @@ func (s *Server) probe(ctx context.Context, of *slot, places chan struct{}, runn
 		case ctx.Err() != nil:
 		case err != nil:
 			s.log.Debug("probe failed", "pod", of.pod.address(), "error", err)
+			of.note(err)
 			s.suspect(of, codeProbe, holdProbe)
 		default:
+			of.note(nil)
 			s.trust(of, began)
 		}
 	})
@@ -138,7 +147,7 @@ var errUnhealthy = errors.New("the engine says that it is not healthy")
 
 // healthOf asks an engine for its health.
 func (s *Server) healthOf(ctx context.Context, pod *Pod) error {
-	ctx, cancel := context.WithTimeout(ctx, probeWithin)
+	ctx, cancel := context.WithTimeout(ctx, s.ProbeWithin)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pod.address()+probePath, http.NoBody)
 	if err != nil {

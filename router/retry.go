@@ -91,7 +91,7 @@ func (h *history) retryable(f *failure) string {
 		return retryBusy
 	case f.asIs != nil:
 		return ""
-	case f.code == codeUnreachable || f.code == codeLost || f.told && peerRules[f.code]:
+	case f.code == codeUnreachable || f.code == codeLost || f.code == codeFrozen || f.told && peerRules[f.code]:
 		return f.code
 	case f.code == codeFailed:
 		return h.answered(f)

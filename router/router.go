@@ -94,7 +94,7 @@ func (i *Instance) routable() bool { return i.Ready && !i.Draining }
 // slot is one data parallel rank of an instance: what a leg is sent to.
 type slot struct {
 	*load
-	kin      []*vitals // of all pods of the instance that are sent legs
+	kin      []*slot // the first of each pod of the instance that is sent legs
 	instance *Instance
 	pod      *Pod
 	rank     int // global
@@ -106,7 +106,7 @@ type slot struct {
 func (i *Instance) slots(loadOf func(pod *Pod, rank int) *load) []*slot {
 	taken := map[int]bool{}
 	var out []*slot
-	var kin []*vitals
+	var kin []*slot
 	for p := range i.Pods {
 		pod := &i.Pods[p]
 		for local := range i.Layout.DPLocal {
@@ -115,7 +115,7 @@ func (i *Instance) slots(loadOf func(pod *Pod, rank int) *load) []*slot {
 				taken[rank] = true
 				s := &slot{load: loadOf(pod, rank), instance: i, pod: pod, rank: rank, local: local}
 				if n := len(out); n == 0 || out[n-1].pod != pod {
-					kin = append(kin, s.vitals)
+					kin = append(kin, s)
 				}
 				out = append(out, s)
 			}

@@ -36,7 +36,11 @@ type Options struct {
 	Dial time.Duration // to connect to an engine
 	Body time.Duration // for a client to send its body
 	// ProbeEvery is how often Probe asks engines that are suspected for their health.
-	ProbeEvery time.Duration
+	ProbeEvery  time.Duration
+	ProbeWithin time.Duration // for an engine to answer a probe
+	// Frozen is how long an engine has answered no probe when requests that wait for it
+	// are sent to another pair; 0: they wait for their deadlines.
+	Frozen time.Duration
 
 	Queue   time.Duration // to wait to be in work
 	Answer  time.Duration // to prefill's answer, and to the first event of a streamed one
@@ -48,8 +52,8 @@ type Options struct {
 func Defaults() Options {
 	return Options{
 		MaxBody: 32 << 20, MaxBuffered: 512 << 20, MaxInflight: 1024, MaxQueue: 1024,
-		ProbeEvery: 250 * time.Millisecond,
-		Dial:       3 * time.Second, Body: time.Minute, Queue: 10 * time.Second, Answer: 5 * time.Minute, Idle: 2 * time.Minute, Request: 10 * time.Minute,
+		ProbeEvery: 250 * time.Millisecond, ProbeWithin: time.Second, Frozen: 10 * time.Second,
+		Dial: 3 * time.Second, Body: time.Minute, Queue: 10 * time.Second, Answer: 5 * time.Minute, Idle: 2 * time.Minute, Request: 10 * time.Minute,
 	}
 }
 
@@ -64,6 +68,7 @@ type Server struct {
 
 	readers   readers
 	gate      gate
+	awaited   awaited
 	lingering atomic.Int64
 	ending    atomic.Bool
 

@@ -85,6 +85,7 @@ func parse(args []string, out, errOut io.Writer) (o options, done bool, err erro
 	fs.IntVar(&o.limits.MaxPerRank, "max-per-rank", o.limits.MaxPerRank, "requests in work for each decode rank, what an engine runs at once; more wait in the queue; 0: any number")
 	fs.IntVar(&o.limits.MaxQueue, "max-queue", o.limits.MaxQueue, "requests that wait to be in work; beyond, requests get 503")
 	fs.DurationVar(&o.limits.ProbeEvery, "probe-interval", o.limits.ProbeEvery, "time between two questions for its health to an engine that failed; others are asked a fourth as often")
+	fs.DurationVar(&o.limits.Frozen, "frozen-after", o.limits.Frozen, "time without an answer to any question for its health after which an engine counts as frozen: what waits for it is sent to another pair; 0: never")
 	fs.DurationVar(&o.limits.Queue, "queue-timeout", o.limits.Queue, "time that a request may wait to be in work")
 	fs.DurationVar(&o.limits.Dial, "dial-timeout", o.limits.Dial, "time to connect to an engine")
 	fs.DurationVar(&o.limits.Body, "body-timeout", o.limits.Body, "time for a client to send its body")
@@ -169,8 +170,8 @@ func (o *options) bounds() (errs []error) {
 	if l.ProbeEvery <= 0 {
 		errs = append(errs, fmt.Errorf("--probe-interval %s must be more than 0", l.ProbeEvery))
 	}
-	if o.linger < 0 {
-		errs = append(errs, fmt.Errorf("--shutdown-delay %s must not be negative", o.linger))
+	if l.Frozen < 0 || o.linger < 0 {
+		errs = append(errs, fmt.Errorf("--frozen-after %s and --shutdown-delay %s must not be negative", l.Frozen, o.linger))
 	}
 	return errs
 }
