@@ -43,10 +43,10 @@ func relayed(t *testing.T, m *Mover) (addr []byte, to *net.TCPConn, kept <-chan 
 }
 
 // outlived posts a batch of transfer x, of so many ones, to a mover that does not
-// answer, and gives what the session sent until it gave up.
-func outlived(t *testing.T, receiver *Mover, size int64) (sent []byte, to *net.TCPConn) {
+// answer within a time, and gives what the session sent until it gave up.
+func outlived(t *testing.T, receiver *Mover, size int64, within time.Duration) (sent []byte, to *net.TCPConn) {
 	t.Helper()
-	sender := newMover(t, Options{Connections: 1, AckTimeout: time.Second})
+	sender := newMover(t, Options{Connections: 1, AckTimeout: within})
 	if err := sender.Register(1, transport.Memory{Bytes: bytes.Repeat([]byte{1}, int(size))}); err != nil {
 		t.Fatal(err)
 	}
@@ -77,14 +77,17 @@ func TestRevokeOutlivesTheSession(t *testing.T) {
 	if err := receiver.Register(1, transport.Memory{Bytes: target}); err != nil {
 		t.Fatal(err)
 	}
-	arrived, to := outlived(t, receiver, size)
-
-	// The receiver thaws: the first frame is placed, and half of the second.
 	first := headerSize + len("x") + runSize + framePayload
 	half := first + first/2
-	if len(arrived) < half+framePayload/4 {
-		t.Fatalf("only %d bytes were sent", len(arrived))
+	var arrived []byte
+	var to *net.TCPConn
+	for within := time.Second; len(arrived) < half+framePayload/4; within *= 2 {
+		if within > time.Minute {
+			t.Fatalf("only %d bytes were sent", len(arrived))
+		}
+		arrived, to = outlived(t, receiver, size, within)
 	}
+	// The receiver thaws: the first frame is placed, and half of the second.
 	if _, err := to.Write(arrived[:half]); err != nil {
 		t.Fatal(err)
 	}

@@ -60,12 +60,10 @@ func peerEnds(signal syscall.Signal, want error) func(*testing.T, *pair, *child.
 		s := p.toPeer(peer)
 		f := p.flood(s, transport.Batch{Flow: flow("ends"), Source: 1, Target: 1, Copies: whole(child.Size)})
 		<-f.first
-		start := time.Now()
 		peer.Signal(signal)
 		if err := p.ended(s); !errors.Is(err, want) {
 			t.Errorf("session ended with %v, want %v", err, want)
 		}
-		t.Logf("session ended after %v: %v", time.Since(start), s.Err())
 		for i, r := range p.flooded(f) {
 			if r.err == nil && r.moved != child.Size {
 				t.Errorf("batch %d moved %d bytes without an error", i, r.moved)
