@@ -14,7 +14,6 @@ import (
 	"github.com/pdpool/pdpool/transferagent/kvclient"
 	"github.com/pdpool/pdpool/transferagent/kvproto"
 	"github.com/pdpool/pdpool/transferagent/session"
-	"github.com/pdpool/pdpool/transferagent/transport/mem"
 	"github.com/pdpool/pdpool/transferagent/transport/memory"
 )
 
@@ -146,7 +145,7 @@ func (p *pair) serves(t *testing.T, id string, salt int) {
 
 func TestRestartedAgentIsANewIncarnation(t *testing.T) {
 	pc, dc := podConfig(t, kvlayout.Prefill, latent, plain), podConfig(t, kvlayout.Decode, latent, dealt)
-	n := mem.NewNetwork(1)
+	n := memNetwork(1)
 	pp, dp := startPod(t, pc, memMover(t, n, "prefill")), startPod(t, dc, memMover(t, n, "decode"))
 	p := &pair{prefill: pp.connect(), decode: dp.connect()}
 	p.serves(t, "tx-before", 1)

@@ -10,7 +10,6 @@ import (
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/transferagent/kvproto"
 	"github.com/pdpool/pdpool/transferagent/session"
-	"github.com/pdpool/pdpool/transferagent/transport/mem"
 )
 
 // heap is what is in use after a collection.
@@ -41,7 +40,7 @@ func (e *engine) done(transfers int) {
 // that takes nothing. Their engines' memory is not on the heap.
 func TestTransfersInFlightTakeLittleMemory(t *testing.T) {
 	deep := kvlayout.Geometry{Model: "deep", Kind: kvlayout.MLA, Layers: 61, AttentionHeads: 8, KVHeads: 1, HeadValues: 8}
-	n := mem.NewNetwork(1)
+	n := memNetwork(1)
 	pp := startPod(t, podConfig(t, kvlayout.Prefill, deep, kvlayout.Layout{TP: 8}), memMover(t, n, "prefill"))
 	dp := startPod(t, podConfig(t, kvlayout.Decode, deep, kvlayout.Layout{TP: 8, DCP: 8, Interleave: 1}), memMover(t, n, "decode"))
 	p := &pair{prefill: pp.connect(), decode: dp.connect()}

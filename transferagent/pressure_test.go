@@ -12,7 +12,6 @@ import (
 	"github.com/pdpool/pdpool/transferagent/kvconn"
 	"github.com/pdpool/pdpool/transferagent/kvproto"
 	"github.com/pdpool/pdpool/transferagent/session"
-	"github.com/pdpool/pdpool/transferagent/transport/mem"
 )
 
 // sample reads one number of a pod's metrics, 0 when it is not there.
@@ -99,7 +98,7 @@ func TestCompletionIsToldAtOnce(t *testing.T) {
 
 // A peer that takes nothing delays the transfers with others at neither end.
 func TestNoTransferWaitsForAnothersPeer(t *testing.T) {
-	n := mem.NewNetwork(1)
+	n := memNetwork(1)
 	start := func(role kvlayout.Role, name string) *engine {
 		layout := plain
 		if role == kvlayout.Decode {

@@ -136,7 +136,7 @@ func startOn(t *testing.T, n *mem.Network) *pair {
 }
 
 func TestNothingIsWrittenAfterQuiet(t *testing.T) {
-	n := mem.NewNetwork(7)
+	n := memNetwork(7)
 	n.SetFaults("prefill", "decode", mem.Faults{Delay: 5 * time.Millisecond, Jitter: 20 * time.Millisecond, Reorder: true})
 	p := startOn(t, n)
 	r := p.prompt("tx-abort", 1, 60)
@@ -172,7 +172,7 @@ func TestNothingIsWrittenAfterQuiet(t *testing.T) {
 }
 
 func TestCutLinkFailsItsTransfersAndHeals(t *testing.T) {
-	n := mem.NewNetwork(1)
+	n := memNetwork(1)
 	p := startOn(t, n)
 	p.serves(t, "tx-before", 1)
 	n.Freeze("prefill", "decode")

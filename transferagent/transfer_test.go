@@ -183,8 +183,15 @@ func (p *pair) check(t *testing.T, r prompt) {
 // memMovers makes the movers of two pods on one network.
 func memMovers(t *testing.T) (prefill, decode transport.Mover) {
 	t.Helper()
-	n := mem.NewNetwork(1)
+	n := memNetwork(1)
 	return memMover(t, n, "prefill"), memMover(t, n, "decode")
+}
+
+// memNetwork is a network on which nobody is given up.
+func memNetwork(seed uint64) *mem.Network {
+	n := mem.NewNetwork(seed)
+	n.SetStall(time.Hour)
+	return n
 }
 
 func memMover(t *testing.T, n *mem.Network, name string) transport.Mover {
