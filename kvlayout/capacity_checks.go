@@ -2,6 +2,7 @@ package kvlayout
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 )
 
@@ -30,15 +31,43 @@ func capacityLength(v *view, role Role) []finding {
 	if v.Engine == Simulator || !known || length < 1 || held.Requests(length) > 0 { // it starts with any cache
 		return nil
 	}
-	fix := fmt.Sprintf("lower model.maxLength (or %s.maxLength where that is set)", role)
-	if n := sort.Search(length, func(n int) bool { return held.Requests(n+1) < 1 }); n > 0 {
-		fix = fmt.Sprintf("lower model.maxLength (or %s.maxLength where that is set) to %d", role, n)
+	fd := finding{field: string(role) + ".maxLength", message: held.lacking(length, role), fix: "raise engine.kvCacheMemory"}
+	most := v.longestHeld(role)
+	if v.side(role.other()).MaxLength == length { // of the model, for both
+		fd.field, most = "model.maxLength", min(most, v.longestHeld(role.other()))
 	}
-	fix += ", or raise engine.kvCacheMemory"
+	if most > 0 {
+		fd.ways = []way{{set(fd.field, most)}}
+	}
 	if dcp, _ := v.widerDCP(); role == Decode && dcp > 1 {
-		fix += fmt.Sprintf(" or decode.layout.dcp to %d", dcp)
+		fd.ways = append(fd.ways, v.dealWays(set("decode.layout.dcp", dcp))...)
 	}
-	return []finding{{field: "model.maxLength", message: held.lacking(length, role), fix: fix}}
+	if len(fd.ways) > 0 {
+		fd.fix = ", or " + fd.fix
+	}
+	return []finding{fd}
+}
+
+// longestHeld is the longest sequence that a replica of the side holds, at most the longest
+// that it takes, in tokens.
+func (v *view) longestHeld(role Role) int {
+	most := v.side(role).MaxLength
+	held, known := v.capacity(role, v.layout(role))
+	if !known {
+		return most
+	}
+	return sort.Search(most, func(n int) bool { return held.Requests(n+1) < 1 })
+}
+
+// dealWays are changes that give decode its DCP, as they are, with the interleave that an
+// indexer takes, and with the agent, which deals where the engine does not.
+func (v *view) dealWays(deal ...Change) []way {
+	whole := append(slices.Clone(deal), set("decode.layout.interleave", max(v.blockTokens(Decode), 1)))
+	ways := []way{deal, whole}
+	if v.vllmConnector() {
+		ways = append(ways, append(slices.Clone(deal), useAgent), append(slices.Clone(whole), useAgent))
+	}
+	return ways
 }
 
 // lacking says what a sequence of length tokens takes that the replica has not.
@@ -67,19 +96,20 @@ func capacityInflight(v *view) []finding {
 	if need <= have {
 		return nil
 	}
-	fix := fmt.Sprintf("raise decode.replicas to %d", ceilDiv64(need, max(held.Tokens, 1)))
-	switch dcp, tokens := v.widerDCP(); {
-	case dcp == 0 || tokens <= held.Tokens:
-	case mulSat(tokens, replicas) >= need:
-		fix = fmt.Sprintf("set decode.layout.dcp to %d, which holds %d tokens, or %s", dcp, mulSat(tokens, replicas), fix)
-	default:
-		fix = fmt.Sprintf("%s, or to %d with decode.layout.dcp %d", fix, ceilDiv64(need, tokens), dcp)
-	}
-	return []finding{{
+	fd := finding{
 		field: "decode.layout", message: fmt.Sprintf("%d requests of %d and %d tokens are %d tokens in flight, and decode holds %d",
 			load.Concurrency, load.Input, load.Output, need, have),
-		fix: fix,
-	}}
+		fix: fmt.Sprintf("raise decode.replicas to %d", ceilDiv64(need, max(held.Tokens, 1))),
+	}
+	if dcp, tokens := v.widerDCP(); dcp > 1 && tokens > held.Tokens {
+		deal := []Change{set("decode.layout.dcp", dcp)}
+		if mulSat(tokens, replicas) < need {
+			deal = slices.Insert(deal, 0, set("decode.replicas", int(ceilDiv64(need, tokens))))
+		}
+		fd.message += fmt.Sprintf(", or %d with dcp %d", mulSat(tokens, replicas), dcp)
+		fd.ways, fd.fix = v.dealWays(deal...), ", or "+fd.fix
+	}
+	return []finding{fd}
 }
 
 // widerDCP is the largest dcp of decode's TP group that the model allows, and the

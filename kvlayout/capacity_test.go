@@ -1,6 +1,7 @@
 package kvlayout
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -17,12 +18,12 @@ func TestCapacityLengthTellsWhatIsLacking(t *testing.T) {
 		pair Pair
 		says []string
 	}{
-		"too few blocks": {pair(VLLM, &r1, 50, 1), []string{"takes 100 blocks of a rank of decode, which has 50;", "to 3136, or raise engine.kvCacheMemory or decode.layout.dcp to 8"}},
+		"too few blocks": {pair(VLLM, &r1, 50, 1), []string{"takes 100 blocks of a rank of decode, which has 50;", "set model.maxLength to 3136, or raise engine.kvCacheMemory"}},
 		"the null block": {pair(VLLM, &r1, 100, 1), []string{"which has 100, one of them vLLM's null block, which no sequence gets;", "to 6336"}},
-		"no room at all": {pair(VLLM, &r1, 1, 8), []string{"which has 1;", "where that is set), or raise engine.kvCacheMemory"}},
+		"no room at all": {pair(VLLM, &r1, 1, 8), []string{"which has 1;", "; raise engine.kvCacheMemory"}},
 		"SGLang":         {pair(SGLang, &r1, 99, 8), nil},
 		"enough":         {pair(VLLM, &r1, 101, 1), nil},
-		"states":         {pair(SGLang, &k3, 101, 1), []string{"takes 3 recurrent states of a rank of decode, which has 2;", "where that is set), or raise engine.kvCacheMemory"}},
+		"states":         {pair(SGLang, &k3, 101, 1), []string{"takes 3 recurrent states of a rank of decode, which has 2;", "; raise engine.kvCacheMemory"}},
 	} {
 		var told string
 		for _, p := range Check(c.pair, Decode) {
@@ -42,6 +43,59 @@ func TestCapacityLengthTellsWhatIsLacking(t *testing.T) {
 	for _, p := range Check(pair(VLLM, &r1, 50, 1), Prefill) {
 		if p.Rule == "capacity-length" && strings.Contains(p.Fix, "dcp") {
 			t.Errorf("prefill is told to have DCP: %s", p)
+		}
+	}
+}
+
+// What is told to be set is what no rule refuses, and what both sides hold where both
+// have the length.
+func TestCapacityFixes(t *testing.T) {
+	r1, v32, llama := mustModel(t, "deepseek-ai/DeepSeek-R1"), mustModel(t, "deepseek-ai/DeepSeek-V3.2"), mustModel(t, llama)
+	pair := func(m *Model, change func(p *Pair)) Pair {
+		side := Side{Layout: Layout{TP: 8}, BlockSize: 64, MaxLength: 6400, KVBlocks: 50}
+		p := Pair{Engine: VLLM, Version: "0.33.0", Mover: MoverAgent, Model: m, Prefill: side, Decode: side}
+		p.Prefill.KVBlocks = 1000
+		change(&p)
+		return p
+	}
+	load := func(replicas int) func(p *Pair) {
+		return func(p *Pair) {
+			p.Load, p.Decode.KVBlocks = Load{Input: 4096, Output: 2304, Concurrency: 32}, 1000
+			p.Decode.Replicas = replicas
+		}
+	}
+	for name, c := range map[string]struct {
+		pair Pair
+		fix  string
+	}{
+		"alike": {pair(&r1, func(*Pair) {}), "set model.maxLength to 3136, or decode.layout.dcp to 8, or raise engine.kvCacheMemory"},
+		"prefill holds less": {pair(&r1, func(p *Pair) { p.Prefill.KVBlocks = 40 }),
+			"set model.maxLength to 2496, or raise engine.kvCacheMemory"},
+		"of decode alone": {pair(&r1, func(p *Pair) { p.Prefill.MaxLength = 4096 }),
+			"set decode.maxLength to 3136, or decode.layout.dcp to 8, or raise engine.kvCacheMemory"},
+		"dcp that is not enough": {pair(&r1, func(p *Pair) { p.Decode.KVBlocks = 10 }), "set model.maxLength to 576, or raise engine.kvCacheMemory"},
+		"dcp that the connector has not": {pair(&r1, func(p *Pair) { p.Mover = MoverEngine }),
+			"set model.maxLength to 3136, or decode.layout.dcp to 8 and transfer.mover to Agent, or raise engine.kvCacheMemory"},
+		"the same, and no agent": {pair(&r1, func(p *Pair) { p.Mover, p.NoAgent = MoverEngine, true }),
+			"set model.maxLength to 3136, or raise engine.kvCacheMemory"},
+		"dcp that no backend has": {pair(&v32, func(*Pair) {}), "set model.maxLength to 3136, or raise engine.kvCacheMemory"},
+		"an indexer, simulated": {pair(&v32, func(p *Pair) { load(1)(p); p.Engine, p.Decode.MaxLength = Simulator, 0 }),
+			"set decode.layout.dcp to 8 and decode.layout.interleave to 64, or raise decode.replicas to 4"},
+		"heads": {pair(&llama, func(*Pair) {}), "set model.maxLength to 3136, or raise engine.kvCacheMemory"},
+
+		"load":                        {pair(&r1, load(1)), "set decode.layout.dcp to 8, or raise decode.replicas to 4"},
+		"load, by the engine":         {pair(&r1, func(p *Pair) { load(1)(p); p.Mover = MoverEngine }), "set decode.layout.dcp to 8 and transfer.mover to Agent, or raise decode.replicas to 4"},
+		"load on few blocks":          {pair(&r1, func(p *Pair) { load(2)(p); p.Decode.KVBlocks = 150 }), "set decode.replicas to 3 and decode.layout.dcp to 8, or raise decode.replicas to 22"},
+		"load that dcp does not help": {pair(&llama, load(1)), "raise decode.replicas to 4"},
+	} {
+		var told []string
+		for _, p := range Compatible(c.pair) {
+			if strings.HasPrefix(p.Rule, "capacity-") {
+				told = append(told, p.Fix)
+			}
+		}
+		if len(told) == 0 || slices.ContainsFunc(told, func(fix string) bool { return fix != c.fix }) {
+			t.Errorf("%s: %q, want %q", name, told, c.fix)
 		}
 	}
 }

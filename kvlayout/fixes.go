@@ -181,6 +181,13 @@ func (c Change) apply(p *Pair) bool {
 	case "transfer.mode":
 		p.Mode = Mode(c.Value)
 		return true
+	case "model.maxLength":
+		for _, role := range []Role{Prefill, Decode} {
+			if !(Change{string(role) + ".maxLength", c.Value}).apply(p) {
+				return false
+			}
+		}
+		return true
 	}
 	role, field, _ := strings.Cut(c.Field, ".")
 	side := &p.Prefill
@@ -190,7 +197,7 @@ func (c Change) apply(p *Pair) bool {
 	l := &side.Layout
 	into, ok := map[string]*int{
 		"layout.tp": &l.TP, "layout.dp": &l.DP, "layout.dpLocal": &l.DPLocal, "layout.dcp": &l.DCP, "layout.interleave": &l.Interleave,
-		"blockSize": &side.BlockSize,
+		"blockSize": &side.BlockSize, "maxLength": &side.MaxLength, "replicas": &side.Replicas,
 	}[field]
 	n, err := strconv.Atoi(c.Value)
 	if ok && err == nil {
