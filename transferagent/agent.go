@@ -36,7 +36,8 @@ type Options struct {
 	// Mover replaces the one that Config.Backend names. The agent closes it.
 	Mover transport.Mover
 
-	pace pace // tests are faster
+	pace   pace   // tests are faster
+	limits limits // and have more patience; zero: the default ones
 }
 
 // Agent is one agent with its listeners bound. Run serves it.

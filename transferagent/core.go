@@ -1,6 +1,7 @@
 package transferagent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ type limits struct {
 	hostDials int           // of them with one host
 	patience  time.Duration // of a handshake that others wait behind
 	dial      time.Duration // one handshake or mover session, whole
+	handshake time.Duration // of a transfer that waits for its peer's
 	send      time.Duration // one notification
 	revoke    time.Duration // one attempt
 	retry     time.Duration
@@ -36,7 +38,7 @@ type limits struct {
 func defaultLimits(own netip.Addr) limits {
 	return limits{
 		own: own.Unmap(), peers: 1024, peerQueue: 4096, orders: 1 << 10, dials: 64, hostDials: 16, patience: 2 * time.Second,
-		dial: 10 * time.Second, send: 10 * time.Second, revoke: 10 * time.Second, retry: time.Second, turn: 15 * time.Second,
+		dial: 10 * time.Second, handshake: handshakeWithin, send: 10 * time.Second, revoke: 10 * time.Second, retry: time.Second, turn: 15 * time.Second,
 	}
 }
 
@@ -102,7 +104,7 @@ func (a *Agent) agentCore(ctx context.Context, o Options, m *metrics, keys *keyr
 func newLoop(o Options, m *metrics, mover transport.Mover, name string, keys *keyring) *loop {
 	c := o.Config
 	want := localRanks(&c) * (1 + c.Layout.Defaulted().TP)
-	pace, limits := o.pace.withDefaults(), defaultLimits(o.PodIP)
+	pace, limits := o.pace.withDefaults(), cmp.Or(o.limits, defaultLimits(o.PodIP))
 	return &loop{
 		log: o.Log, metrics: m, keys: keys, strangers: noisy{log: o.Log}, mover: mover, limits: limits, ports: c.Ports, config: &c,
 		self: moriio.Agent{
@@ -125,7 +127,7 @@ func (l *loop) build(faults []string) (session.Machine, error) {
 		Self: l.self, Geometry: l.config.KV, Engine: l.config.Engine, Host: l.limits.own.String(),
 		Handshake: l.ports.Handshake, Notify: l.ports.Notify,
 		Timeouts: session.Timeouts{
-			Handshake:    handshakeWithin,
+			Handshake:    l.limits.handshake,
 			Defer:        time.Duration(t.Defer) * time.Second,
 			Transfer:     time.Duration(t.Transfer) * time.Second,
 			ReceiveAbort: time.Duration(t.ReceiveAbort) * time.Second,

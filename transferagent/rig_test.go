@@ -94,6 +94,9 @@ func startPodWith(t *testing.T, o Options) *pod {
 	if o.pace == (pace{}) {
 		o.pace = pace{probe: 5 * time.Millisecond, settle: time.Nanosecond}
 	}
+	// Nothing is given up that a busy machine only delays.
+	o.limits = defaultLimits(o.PodIP)
+	o.limits.dial, o.limits.handshake, o.limits.send, o.limits.revoke, o.limits.turn = within, within, within, within, within
 	o.Log = slog.New(slog.NewTextHandler(t.Output(), nil)).With("role", o.Config.Role)
 	p := &pod{t: t, cfg: o.Config, ip: o.PodIP.String()}
 	a, err := New(t.Context(), o)
