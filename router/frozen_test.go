@@ -96,26 +96,28 @@ func TestRequestLeavesAFrozenEngine(t *testing.T) {
 	for _, role := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
 		for name, body := range map[string]string{"whole": simple, "stream": streamed} {
 			t.Run(string(role)+" "+name, func(t *testing.T) {
-				p := newPairs(t, 2, 2, frozenSoon)
-				came := p.healthy(t, waits)
-				done := p.posted(t, body)
-				p.freeze(p.legs(t, came)[role])
-				a := next(t, "the answer", done)
-				if a.status != 200 || a.body != answer200 || a.header.Get(AttemptsHeader) != "2" {
-					t.Fatalf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
-				}
-				if n := p.retried(t, role, codeFrozen); n != 1 {
-					t.Errorf("retried %v times", n)
-				}
-				for _, of := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
-					outcome := outcomeCancelled
-					if of == role {
-						outcome = outcomeSilent
+				bubble(t, func(t *testing.T) {
+					p := newPairs(t, 2, 2, frozenSoon)
+					came := p.healthy(t, waits)
+					done := p.posted(t, body)
+					p.freeze(p.legs(t, came)[role])
+					a := next(t, "the answer", done)
+					if a.status != 200 || a.body != answer200 || a.header.Get(AttemptsHeader) != "2" {
+						t.Fatalf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
 					}
-					eventually(t, "the end of the "+string(of)+" leg", func() bool {
-						return metric(t, p.OpsHandler(), `pdpool_router_legs_total{outcome="`+outcome+`",role="`+string(of)+`"}`) == 1
-					})
-				}
+					if n := p.retried(t, role, codeFrozen); n != 1 {
+						t.Errorf("retried %v times", n)
+					}
+					for _, of := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
+						outcome := outcomeCancelled
+						if of == role {
+							outcome = outcomeSilent
+						}
+						eventually(t, "the end of the "+string(of)+" leg", func() bool {
+							return metric(t, p.OpsHandler(), `pdpool_router_legs_total{outcome="`+outcome+`",role="`+string(of)+`"}`) == 1
+						})
+					}
+				})
 			})
 		}
 	}
@@ -124,155 +126,169 @@ func TestRequestLeavesAFrozenEngine(t *testing.T) {
 // TestRequestLeavesAFrozenInstanceThatIsNotReady: the kubelet finds out as well, and from
 // then on the instance is none that requests are sent to.
 func TestRequestLeavesAFrozenInstanceThatIsNotReady(t *testing.T) {
-	p := newPairs(t, 1, 2, frozenSoon)
-	came := p.healthy(t, waits)
-	done := p.posted(t, simple)
-	frozen := p.legs(t, came)[kvlayout.Decode]
-	for i := range p.instances {
-		if p.instances[i].Pods[0].HTTP == frozen.port() {
-			p.instances[i].Ready = false
+	bubble(t, func(t *testing.T) {
+		p := newPairs(t, 1, 2, frozenSoon)
+		came := p.healthy(t, waits)
+		done := p.posted(t, simple)
+		frozen := p.legs(t, came)[kvlayout.Decode]
+		for i := range p.instances {
+			if p.instances[i].Pods[0].HTTP == frozen.port() {
+				p.instances[i].Ready = false
+			}
 		}
-	}
-	p.publish()
-	p.freeze(frozen)
-	if a := next(t, "the answer", done); a.status != 200 || a.header.Get(AttemptsHeader) != "2" {
-		t.Errorf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
-	}
+		p.publish()
+		p.freeze(frozen)
+		if a := next(t, "the answer", done); a.status != 200 || a.header.Get(AttemptsHeader) != "2" {
+			t.Errorf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
+		}
+	})
 }
 
 // TestLongPrefillIsNotMoved: an engine that answers probes works.
 func TestLongPrefillIsNotMoved(t *testing.T) {
-	p := newPairs(t, 2, 2, often, func(o *Options) { o.Frozen = 20 * time.Millisecond })
-	release := make(chan struct{})
-	came := p.healthy(t, func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case <-release:
-			reply200(w)
-		case <-r.Context().Done():
+	bubble(t, func(t *testing.T) {
+		p := newPairs(t, 2, 2, often, func(o *Options) { o.Frozen = 20 * time.Millisecond })
+		release := make(chan struct{})
+		came := p.healthy(t, func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-release:
+				reply200(w)
+			case <-r.Context().Done():
+			}
+		})
+		done := p.posted(t, simple)
+		busy := p.legs(t, came)[kvlayout.Prefill]
+		for len(busy.calls) > 0 {
+			<-busy.calls
+		}
+		for range 12 {
+			next(t, "a probe", busy.calls)
+		}
+		close(release)
+		if a := next(t, "the answer", done); a.status != 200 || a.header.Get(AttemptsHeader) != "1" {
+			t.Errorf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
 		}
 	})
-	done := p.posted(t, simple)
-	busy := p.legs(t, came)[kvlayout.Prefill]
-	for len(busy.calls) > 0 {
-		<-busy.calls
-	}
-	for range 12 {
-		next(t, "a probe", busy.calls)
-	}
-	close(release)
-	if a := next(t, "the answer", done); a.status != 200 || a.header.Get(AttemptsHeader) != "1" {
-		t.Errorf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
-	}
 }
 
 // TestFrozenPrefillThatHasAnswered: decode, which answers probes, may be at work with all
 // that it needs.
 func TestFrozenPrefillThatHasAnswered(t *testing.T) {
-	p := newPairs(t, 2, 1, frozenSoon)
-	release := make(chan struct{})
-	came := p.healthy(t, answers)
-	p.decode.healthy(make(chan *engine, 64), func(w http.ResponseWriter, _ *http.Request) { <-release; reply200(w) })
-	done := p.posted(t, simple)
-	prefill := next(t, "prefill's leg", came)
-	prefill.does(waits)
-	eventually(t, "it is found frozen", func() bool { return p.slotOf(t, prefill).frozen(time.Now().UnixNano(), p.Frozen) })
-	for len(p.decode.calls) > 0 {
-		<-p.decode.calls
-	}
-	for range 12 {
-		next(t, "a probe", p.decode.calls)
-	}
-	close(release)
-	if a := next(t, "the answer", done); a.status != 200 || a.header.Get(AttemptsHeader) != "1" {
-		t.Errorf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
-	}
+	bubble(t, func(t *testing.T) {
+		p := newPairs(t, 2, 1, frozenSoon)
+		release := make(chan struct{})
+		came := p.healthy(t, answers)
+		p.decode.healthy(make(chan *engine, 64), func(w http.ResponseWriter, _ *http.Request) { <-release; reply200(w) })
+		done := p.posted(t, simple)
+		prefill := next(t, "prefill's leg", came)
+		prefill.does(waits)
+		eventually(t, "it is found frozen", func() bool { return p.slotOf(t, prefill).frozen(time.Now().UnixNano(), p.Frozen) })
+		for len(p.decode.calls) > 0 {
+			<-p.decode.calls
+		}
+		for range 12 {
+			next(t, "a probe", p.decode.calls)
+		}
+		close(release)
+		if a := next(t, "the answer", done); a.status != 200 || a.header.Get(AttemptsHeader) != "1" {
+			t.Errorf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
+		}
+	})
 }
 
 // TestFrozenStreamIsNotMoved: the client has got something.
 func TestFrozenStreamIsNotMoved(t *testing.T) {
-	p := newPairs(t, 2, 2, frozenSoon, func(o *Options) { o.Idle = 500 * time.Millisecond })
-	came := p.healthy(t, func(w http.ResponseWriter, r *http.Request) {
-		stream(w)(lines(1))
-		<-r.Context().Done()
+	bubble(t, func(t *testing.T) {
+		p := newPairs(t, 2, 2, frozenSoon, func(o *Options) { o.Idle = 500 * time.Millisecond })
+		came := p.healthy(t, func(w http.ResponseWriter, r *http.Request) {
+			stream(w)(lines(1))
+			<-r.Context().Done()
+		})
+		response := p.open(t.Context(), t, completions, streamed)
+		defer func() { _ = response.Body.Close() }()
+		in := bufio.NewReader(response.Body)
+		if line, err := in.ReadString('\n'); err != nil {
+			t.Fatal(line, err)
+		}
+		p.freeze(p.legs(t, came)[kvlayout.Decode])
+		rest, _ := io.ReadAll(in)
+		if n := p.retried(t, kvlayout.Decode, codeFrozen); n != 0 || response.Header.Get(AttemptsHeader) != "1" {
+			t.Errorf("retried %v times, %q", n, rest)
+		}
 	})
-	response := p.open(t.Context(), t, completions, streamed)
-	defer func() { _ = response.Body.Close() }()
-	in := bufio.NewReader(response.Body)
-	if line, err := in.ReadString('\n'); err != nil {
-		t.Fatal(line, err)
-	}
-	p.freeze(p.legs(t, came)[kvlayout.Decode])
-	rest, _ := io.ReadAll(in)
-	if n := p.retried(t, kvlayout.Decode, codeFrozen); n != 0 || response.Header.Get(AttemptsHeader) != "1" {
-		t.Errorf("retried %v times, %q", n, rest)
-	}
 }
 
 // TestHealthThatCannotTell: what never answered a probe may be well without, so the
 // deadline stands.
 func TestHealthThatCannotTell(t *testing.T) {
-	p := newPairs(t, 2, 2, frozenSoon, func(o *Options) { o.Answer = time.Second })
-	came := make(chan *engine, 64)
-	for _, e := range p.all() {
-		e.healthy(came, waits)
-	}
-	done := p.posted(t, simple)
-	asked := p.legs(t, came)
-	p.freeze(asked[kvlayout.Decode])
-	asked[kvlayout.Prefill].does(waits)
-	p.probing(t)
-	if a := next(t, "the answer", done); a.status != 504 || a.code(t) != codeSilent || a.header.Get(AttemptsHeader) != "1" || !strings.Contains(a.body, "never answered") {
-		t.Errorf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
-	}
+	bubble(t, func(t *testing.T) {
+		p := newPairs(t, 2, 2, frozenSoon, func(o *Options) { o.Answer = time.Second })
+		came := make(chan *engine, 64)
+		for _, e := range p.all() {
+			e.healthy(came, waits)
+		}
+		done := p.posted(t, simple)
+		asked := p.legs(t, came)
+		p.freeze(asked[kvlayout.Decode])
+		asked[kvlayout.Prefill].does(waits)
+		p.probing(t)
+		if a := next(t, "the answer", done); a.status != 504 || a.code(t) != codeSilent || a.header.Get(AttemptsHeader) != "1" || !strings.Contains(a.body, "never answered") {
+			t.Errorf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
+		}
+	})
 }
 
 // TestFrozenEngineWithoutAnother: to leave it for one that does not answer either would
 // only lose what it has. Once it goes on its answer counts.
 func TestFrozenEngineWithoutAnother(t *testing.T) {
-	p := newPairs(t, 1, 2, frozenSoon)
-	thaw := make(chan struct{})
-	came := p.healthy(t, func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case <-thaw:
-			reply200(w)
-		case <-r.Context().Done():
-		}
-	})
-	done := p.posted(t, simple)
-	p.legs(t, came)
-	for _, e := range p.decodes {
-		e.does(waits)
-	}
-	eventually(t, "both are found frozen", func() bool {
-		now, n := time.Now().UnixNano(), 0
-		for _, of := range p.Registry.current.Load().engines {
-			if of.frozen(now, p.Frozen) {
-				n++
+	bubble(t, func(t *testing.T) {
+		p := newPairs(t, 1, 2, frozenSoon)
+		thaw := make(chan struct{})
+		came := p.healthy(t, func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-thaw:
+				reply200(w)
+			case <-r.Context().Done():
 			}
+		})
+		done := p.posted(t, simple)
+		p.legs(t, came)
+		for _, e := range p.decodes {
+			e.does(waits)
 		}
-		return n == 2
+		eventually(t, "both are found frozen", func() bool {
+			now, n := time.Now().UnixNano(), 0
+			for _, of := range p.Registry.current.Load().engines {
+				if of.frozen(now, p.Frozen) {
+					n++
+				}
+			}
+			return n == 2
+		})
+		close(thaw)
+		if a := next(t, "the answer", done); a.status != 200 || a.header.Get(AttemptsHeader) != "1" {
+			t.Errorf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
+		}
 	})
-	close(thaw)
-	if a := next(t, "the answer", done); a.status != 200 || a.header.Get(AttemptsHeader) != "1" {
-		t.Errorf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
-	}
 }
 
 // TestFrozenOnEveryPair: a request that freezes engines freezes no more than three.
 func TestFrozenOnEveryPair(t *testing.T) {
-	p := newPairs(t, 1, 4, frozenSoon, func(o *Options) { o.Answer = 2 * time.Second })
-	p.healthy(t, waits)
-	legs := make(chan *engine, 64)
-	for _, e := range p.decodes {
-		e.healthy(legs, func(_ http.ResponseWriter, r *http.Request) {
-			e.does(waits)
-			<-r.Context().Done()
-		})
-	}
-	a := p.post(t, completions, streamed)
-	if a.status != 504 || a.code(t) != codeSilent || a.header.Get(AttemptsHeader) != "3" || len(legs) != 3 {
-		t.Errorf("status %d after %s attempts and %d legs, %s", a.status, a.header.Get(AttemptsHeader), len(legs), a.body)
-	}
+	bubble(t, func(t *testing.T) {
+		p := newPairs(t, 1, 4, frozenSoon, func(o *Options) { o.Answer = 2 * time.Second })
+		p.healthy(t, waits)
+		legs := make(chan *engine, 64)
+		for _, e := range p.decodes {
+			e.healthy(legs, func(_ http.ResponseWriter, r *http.Request) {
+				e.does(waits)
+				<-r.Context().Done()
+			})
+		}
+		a := p.post(t, completions, streamed)
+		if a.status != 504 || a.code(t) != codeSilent || a.header.Get(AttemptsHeader) != "3" || len(legs) != 3 {
+			t.Errorf("status %d after %s attempts and %d legs, %s", a.status, a.header.Get(AttemptsHeader), len(legs), a.body)
+		}
+	})
 }
 
 // TestFrozen: several probes in a row and some time without an answer, of one that has
