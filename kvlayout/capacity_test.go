@@ -69,18 +69,28 @@ func TestCapacityFixes(t *testing.T) {
 		fix  string
 	}{
 		"alike": {pair(&r1, func(*Pair) {}), "set model.maxLength to 3136, or decode.layout.dcp to 8, or raise engine.kvCacheMemory"},
-		"prefill holds less": {pair(&r1, func(p *Pair) { p.Prefill.KVBlocks = 40 }),
-			"set model.maxLength to 2496, or raise engine.kvCacheMemory"},
-		"of decode alone": {pair(&r1, func(p *Pair) { p.Prefill.MaxLength = 4096 }),
-			"set decode.maxLength to 3136, or decode.layout.dcp to 8, or raise engine.kvCacheMemory"},
+		"prefill holds less": {
+			pair(&r1, func(p *Pair) { p.Prefill.KVBlocks = 40 }),
+			"set model.maxLength to 2496, or raise engine.kvCacheMemory",
+		},
+		"of decode alone": {
+			pair(&r1, func(p *Pair) { p.Prefill.MaxLength = 4096 }),
+			"set decode.maxLength to 3136, or decode.layout.dcp to 8, or raise engine.kvCacheMemory",
+		},
 		"dcp that is not enough": {pair(&r1, func(p *Pair) { p.Decode.KVBlocks = 10 }), "set model.maxLength to 576, or raise engine.kvCacheMemory"},
-		"dcp that the connector has not": {pair(&r1, func(p *Pair) { p.Mover = MoverEngine }),
-			"set model.maxLength to 3136, or decode.layout.dcp to 8 and transfer.mover to Agent, or raise engine.kvCacheMemory"},
-		"the same, and no agent": {pair(&r1, func(p *Pair) { p.Mover, p.NoAgent = MoverEngine, true }),
-			"set model.maxLength to 3136, or raise engine.kvCacheMemory"},
+		"dcp that the connector has not": {
+			pair(&r1, func(p *Pair) { p.Mover = MoverEngine }),
+			"set model.maxLength to 3136, or decode.layout.dcp to 8 and transfer.mover to Agent, or raise engine.kvCacheMemory",
+		},
+		"the same, and no agent": {
+			pair(&r1, func(p *Pair) { p.Mover, p.NoAgent = MoverEngine, true }),
+			"set model.maxLength to 3136, or raise engine.kvCacheMemory",
+		},
 		"dcp that no backend has": {pair(&v32, func(*Pair) {}), "set model.maxLength to 3136, or raise engine.kvCacheMemory"},
-		"an indexer, simulated": {pair(&v32, func(p *Pair) { load(1)(p); p.Engine, p.Decode.MaxLength = Simulator, 0 }),
-			"set decode.layout.dcp to 8 and decode.layout.interleave to 64, or raise decode.replicas to 4"},
+		"an indexer, simulated": {
+			pair(&v32, func(p *Pair) { load(1)(p); p.Engine, p.Decode.MaxLength = Simulator, 0 }),
+			"set decode.layout.dcp to 8 and decode.layout.interleave to 64, or raise decode.replicas to 4",
+		},
 		"heads": {pair(&llama, func(*Pair) {}), "set model.maxLength to 3136, or raise engine.kvCacheMemory"},
 
 		"load":                        {pair(&r1, load(1)), "set decode.layout.dcp to 8, or raise decode.replicas to 4"},
