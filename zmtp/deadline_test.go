@@ -325,3 +325,31 @@ func TestTrialEnds(t *testing.T) {
 		})
 	}
 }
+
+// A message that could not be written is told by what has ended the connection, not by
+// what the write met then.
+func TestSendTellsWhatEndedTheConnection(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			near, far := net.Pipe()
+			defer func() { _ = far.Close() }()
+			listening := newConn(far, Options{}.withDefaults())
+			shaken := make(chan error, 1)
+			go func() { shaken <- listening.handshake(t.Context(), router, dealer, true) }()
+			d, err := dealerOn(t.Context(), near, Options{})
+			if err := errors.Join(err, <-shaken); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = d.Close() }()
+			sent := make(chan error, 1)
+			go func() { sent <- d.Send(t.Context(), []byte("never read")) }()
+			synctest.Wait()
+			if _, err := far.Write([]byte("\x08\x01")); err != nil {
+				t.Fatal(err)
+			}
+			if ended, ok := errors.AsType[*Error](<-sent); !ok || ended.Reason() != BadFrame {
+				t.Errorf("send: %v", ended)
+			}
+		})
+	}
+}

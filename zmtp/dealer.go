@@ -87,7 +87,7 @@ func (d *Dealer) Send(ctx context.Context, frames ...[]byte) error {
 	}
 	select {
 	case err := <-m.written:
-		return err
+		return d.first(err)
 	case <-ctx.Done():
 		return fmt.Errorf("send: %w", ctx.Err())
 	case <-d.conn.done:
@@ -95,10 +95,20 @@ func (d *Dealer) Send(ctx context.Context, frames ...[]byte) error {
 	// The connection may have ended after the message was written.
 	select {
 	case err := <-m.written:
-		return err
+		return d.first(err)
 	default:
 		return d.conn.err
 	}
+}
+
+// first is why the connection has ended when a write has failed: what was written to may
+// have been closed already, for a reason that says more.
+func (d *Dealer) first(err error) error {
+	if err == nil {
+		return nil
+	}
+	<-d.conn.done
+	return d.conn.err
 }
 
 // Receive returns the next message; the frames are the caller's. What came before
