@@ -114,6 +114,7 @@ func newLoop(o Options, m *metrics, mover transport.Mover, name string, keys *ke
 		},
 		inbox: make(chan turn, inboxTurns), ended: make(chan struct{}), born: time.Now(),
 		leaving: departure{log: o.Log, engine: newEnginePages(c.Ports.HTTP), settle: pace.settle, every: pace.probe},
+		answers: zmtp.NewBudget(metadataBytes, metadataFree),
 		dials:   dialling{total: limits.dials, perHost: limits.hostDials, within: limits.dial},
 		peers:   map[session.Peer]*peer{},
 		door:    door{want: want, slots: map[session.Conn]*slot{}},

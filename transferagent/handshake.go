@@ -13,6 +13,13 @@ import (
 	"github.com/pdpool/pdpool/zmtp"
 )
 
+// metadataBytes is the most that the answers of all peers that are asked take until they
+// are read, without the first metadataFree bytes of each: few pods have more to say.
+const (
+	metadataBytes = 32 << 20
+	metadataFree  = 64 << 10
+)
+
 // description is what peers are told in a handshake, without the proof and ready for it.
 type description struct{ plain, open []byte }
 
@@ -138,7 +145,7 @@ func (l *loop) shaken(ctx context.Context, at session.Peer, m *moriio.Metadata, 
 
 // fetchMetadata asks the handshake port of a peer.
 func (l *loop) fetchMetadata(ctx context.Context, at session.Peer) (*moriio.Metadata, error) {
-	d, err := l.dialControl(ctx, endpoint(at.Host, at.Handshake), moriio.MaxMessage)
+	d, err := l.dialControl(ctx, endpoint(at.Host, at.Handshake), zmtp.Options{MaxFrame: moriio.MaxMessage, Budget: l.answers})
 	if err != nil {
 		return nil, err
 	}

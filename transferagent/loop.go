@@ -13,6 +13,7 @@ import (
 	"github.com/pdpool/pdpool/transferagent/agentconfig"
 	"github.com/pdpool/pdpool/transferagent/session"
 	"github.com/pdpool/pdpool/transferagent/transport"
+	"github.com/pdpool/pdpool/zmtp"
 )
 
 // inboxTurns is how many turns may wait for the loop before their senders do.
@@ -38,6 +39,8 @@ type loop struct {
 	ports   agentconfig.Ports
 	self    moriio.Agent // what peers are told, but for the ranks
 	disown  func()       // ends the connections of peers to the notify port
+
+	answers *zmtp.Budget // of handshakes
 
 	strangers noisy
 

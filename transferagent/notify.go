@@ -34,8 +34,10 @@ const (
 	listenAgain  = 50 * time.Millisecond
 
 	controlConns = 2048
-	// receiving is the most that the messages of all peers take until they are handled.
+	// receiving is the most that the messages of all peers take until they are handled, in
+	// a pool with a secret without the first uncharged bytes of each.
 	receiving = 32 << 20
+	uncharged = 16 << 10
 	// hostConns are those of one host: an agent needs one, and one more while it
 	// connects anew. Those of a pool with a secret are known to be agents: on the
 	// host's network there may be several pods of one address.
@@ -135,7 +137,7 @@ func (l *loop) open(message []byte) ([]byte, error) {
 // controlOptions are the limits of a control port.
 func controlOptions(m *metrics, port string, keys *keyring) zmtp.Options {
 	o := zmtp.Options{
-		MaxFrame: maxNotify, MaxConnections: controlConns, MaxPerHost: hostConns, MaxReceiving: receiving, Queue: controlQueue,
+		MaxFrame: maxNotify, MaxConnections: controlConns, MaxPerHost: hostConns, Budget: zmtp.NewBudget(receiving, 0), Queue: controlQueue,
 		Count: func(reason string) {
 			switch reason {
 			case zmtp.Closed, zmtp.Probe, zmtp.Shutdown:
@@ -155,6 +157,7 @@ func controlOptions(m *metrics, port string, keys *keyring) zmtp.Options {
 	if keys.current().Set() {
 		o.MaxPerHost, o.MaxPerMember, o.Challenge = poolHostConns, memberConns, challengeProperty
 		o.Trial = &zmtp.Trial{Message: trialMessage, Within: trialWithin}
+		o.Budget = zmtp.NewBudget(receiving, uncharged)
 	}
 	return o
 }

@@ -232,7 +232,7 @@ func (l *loop) dialNotify(ctx context.Context, at session.Peer) (*line, error) {
 	defer stop()
 	n := &line{keys: l.keys}
 	err := l.persist(ctx, func() (err error) {
-		n.dealer, err = l.dialControl(ctx, endpoint(at.Host, at.Notify), maxAnswer)
+		n.dealer, err = l.dialControl(ctx, endpoint(at.Host, at.Notify), zmtp.Options{MaxFrame: maxAnswer})
 		return err
 	})
 	if err != nil {
@@ -255,10 +255,10 @@ func (l *loop) dialNotify(ctx context.Context, at session.Peer) (*line, error) {
 // errNoChallenge says that there is nothing to prove the pool's secret by.
 var errNoChallenge = errors.New("it gives its connections no challenge, as an agent with its pool's secret does")
 
-// dialControl connects to a control port of a peer, which sends messages of maxFrame
-// bytes at most.
-func (l *loop) dialControl(ctx context.Context, address string, maxFrame int) (*zmtp.Dealer, error) {
-	d, err := zmtp.Dial(ctx, address, zmtp.Options{MaxFrame: maxFrame, Inbox: 1, Challenge: challengeProperty})
+// dialControl connects to a control port of a peer; o bounds what the peer sends.
+func (l *loop) dialControl(ctx context.Context, address string, o zmtp.Options) (*zmtp.Dealer, error) {
+	o.Inbox, o.Challenge = 1, challengeProperty
+	d, err := zmtp.Dial(ctx, address, o)
 	if err == nil && l.keys.current().Set() && d.Challenge() == "" {
 		return nil, errors.Join(errNoChallenge, d.Close())
 	}

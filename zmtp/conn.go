@@ -21,10 +21,9 @@ type conn struct {
 	identity  []byte // of the peer
 	challenge string // of this connection, see Options.Challenge
 	out       chan outgoing
-	budget    *budget // of the Router; nil without
-	held      int     // bytes taken out of it
-	free      int     // bytes of this message that were not charged
-	trial     *trial  // of a Router's connection until Prove, nil without
+	held      int    // bytes taken out of the budget
+	free      int    // bytes that were not charged
+	trial     *trial // of a Router's connection until Prove, nil without
 
 	end  sync.Once
 	done chan struct{}

@@ -49,6 +49,7 @@ func dealerOn(ctx context.Context, nc net.Conn, o Options) (*Dealer, error) {
 }
 
 func (d *Dealer) receive() {
+	defer d.conn.handled()
 	for {
 		frames, err := d.conn.readMessage()
 		if err != nil {

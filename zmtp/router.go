@@ -62,7 +62,6 @@ type Router struct {
 	listener net.Listener
 	o        Options
 	stats    stats
-	budget   *budget // nil: no limit
 
 	mu      sync.Mutex
 	closed  bool
@@ -97,9 +96,6 @@ func routerOn(l net.Listener, o Options) *Router {
 		onTrial:  map[netip.Addr]int{},
 	}
 	r.o = o.withDefaults()
-	if o.MaxReceiving > 0 {
-		r.budget = &budget{limit: int64(o.MaxReceiving)}
-	}
 	count := o.Count
 	r.o.Count = func(reason string) {
 		r.stats.count(reason)
@@ -161,7 +157,6 @@ func (r *Router) Close() {
 func (r *Router) admit(ctx context.Context, nc net.Conn, handle Handler) {
 	addr := remoteAddr(nc)
 	c := newConn(nc, r.o)
-	c.budget = r.budget
 	c.probation()
 	out, err := r.register(c, addr.Addr())
 	for _, old := range out {

@@ -179,7 +179,7 @@ func TestACrowdOfStrangersKeepsNoPeerOut(t *testing.T) {
 // out, and no other long one gets in.
 func TestShortMessagesNeedNoBudget(t *testing.T) {
 	const long = 64 << 10
-	r := proving(t, zmtp.Options{MaxReceiving: long, Trial: &zmtp.Trial{Within: patience}})
+	r := proving(t, zmtp.Options{Budget: zmtp.NewBudget(long, 16<<10), Trial: &zmtp.Trial{Within: patience}})
 	proof := "\x00\x05proof"
 	half := "\x02\x00\x00\x00\x00\x00\x01\x00\x00" + strings.Repeat("x", long/2)
 	full := func() bool { return r.Stats().Ended[zmtp.BuffersFull] > 0 }

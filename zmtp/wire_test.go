@@ -171,7 +171,7 @@ func TestPingIsAnswered(t *testing.T) {
 // own: a command is over as soon as it is read.
 func TestCommandsTakeNoBudget(t *testing.T) {
 	const budget = 32 << 10
-	r := serve(t, "127.0.0.1:0", zmtp.Options{MaxReceiving: budget}, echo)
+	r := serve(t, "127.0.0.1:0", zmtp.Options{Budget: zmtp.NewBudget(budget, 0)}, echo)
 	pong := "\x04\xff\x04PONG" + strings.Repeat("x", 250)
 	idle := connect(t, r, greeting+ready+strings.Repeat(pong, 2*budget/len(pong))+"\x00\x01a")
 	if _, err := io.ReadFull(idle, make([]byte, len(greeting)+len(ready)+len("\x01\x00\x00\x01a"))); err != nil {

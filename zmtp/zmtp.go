@@ -32,7 +32,7 @@ const (
 	FrameTooLong     = "frame-too-long"       // over Options.MaxFrame
 	TooManyFrames    = "too-many-frames"      // over Options.MaxFrames
 	MessageTooLong   = "message-too-long"     // over Options.MaxMessage
-	BuffersFull      = "buffers-full"         // over Options.MaxReceiving
+	BuffersFull      = "buffers-full"         // over Options.Budget
 	HandshakeTimeout = "handshake-timeout"    // over Options.Handshake
 	Idle             = "idle"                 // nothing for Options.Idle
 	SlowSender       = "slow-sender"          // a message took longer than Options.Message to come
@@ -79,7 +79,9 @@ type Options struct {
 	MaxConnections int // of a Router, those in the handshake included unless there is a Trial; 1024
 	MaxPerHost     int // of them from one IP address; 256
 	MaxPerMember   int // of them proved as one member at one IP address, see Peer.Prove; no limit
-	MaxReceiving   int // bytes of the messages of all connections of a Router until they are handled; no limit
+
+	// Budget, when set, bounds what is being received.
+	Budget *Budget
 
 	Handshake time.Duration // from the connection to READY; 10 s
 	Message   time.Duration // from the first byte of a message to its last; 30 s

@@ -261,7 +261,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 // or cut off is given back.
 func TestReceivingIsBoundedForAll(t *testing.T) {
 	const size = 64 << 10
-	r := serve(t, "127.0.0.1:0", zmtp.Options{MaxReceiving: size + size/2}, echo)
+	r := serve(t, "127.0.0.1:0", zmtp.Options{Budget: zmtp.NewBudget(size+size/2, 0)}, echo)
 	half := connect(t, r, greeting+ready+"\x02\x00\x00\x00\x00\x00\x01\x00\x00"+strings.Repeat("x", size/2))
 	deadline := time.Now().Add(patience)
 	refused := func() bool {
