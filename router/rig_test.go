@@ -135,6 +135,7 @@ func newRig(t testing.TB, change ...func(*Options)) *rig {
 	o := Defaults()
 	o.Registry, o.Log, o.Random = registry, slog.New(slog.DiscardHandler), rand.IntN
 	o.Policy = func() policy.Policy { return policy.LeastLoaded{} }
+	o.Dial = patience
 	for _, c := range change {
 		c(&o)
 	}

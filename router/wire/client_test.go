@@ -23,7 +23,7 @@ const patience = time.Minute
 
 func newClient(t *testing.T) *Client {
 	t.Helper()
-	c := New(Options{Dial: time.Second, Idle: time.Minute, MaxIdle: 4, MaxHeader: 32 << 10})
+	c := New(Options{Dial: patience, Idle: time.Minute, MaxIdle: 4, MaxHeader: 32 << 10})
 	t.Cleanup(c.CloseIdleConnections)
 	return c
 }
@@ -290,7 +290,7 @@ func TestIdleConnectionsAreBoundedAndEnd(t *testing.T) {
 	const most = 2
 	hold := make(chan struct{})
 	s, _ := newServer(t, func(http.ResponseWriter, *http.Request) { <-hold })
-	c := New(Options{Dial: time.Second, Idle: 30 * time.Millisecond, MaxIdle: most, MaxHeader: 1 << 10})
+	c := New(Options{Dial: patience, Idle: 30 * time.Millisecond, MaxIdle: most, MaxHeader: 1 << 10})
 	t.Cleanup(c.CloseIdleConnections)
 	done := make(chan error, 5)
 	for range cap(done) {
