@@ -68,11 +68,23 @@ func (g *gate) enter(most, queue int) (place *list.Element, ok bool) {
 	return g.waiting.PushBack(make(chan struct{})), true
 }
 
-// leave gives a place to who waits for longest.
+// leave gives a place back.
 func (g *gate) leave(most int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inWork--
+	g.fill(most)
+}
+
+// wake tells of places that have come from elsewhere.
+func (g *gate) wake(most int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.fill(most)
+}
+
+// fill gives places to who waits for longest. The caller holds mu.
+func (g *gate) fill(most int) {
 	for g.inWork < most {
 		first := g.waiting.Front()
 		if first == nil {

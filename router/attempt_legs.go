@@ -80,6 +80,11 @@ func saysError(body []byte) (string, bool) {
 	if isError(body) {
 		return messageOf(body), true
 	}
+	return gaveUp(body)
+}
+
+// gaveUp finds an answer or event by which an engine ends a request that it can't serve.
+func gaveUp(body []byte) (string, bool) {
 	switch reason := gjson.GetBytes(body, "choices.0.finish_reason").Str; reason {
 	case "abort", "error":
 		return "the engine ended the request with finish_reason " + reason, true
@@ -142,8 +147,8 @@ func (a *attempt) decodeOnce(r *http.Request) *opened {
 	default:
 		o.first, err = io.ReadAll(io.LimitReader(answer.Body, maxWhole))
 		// An error shows by its key, even if it is too long to be read whole.
-		if o.whole = len(o.first) < maxWhole; err == nil && isError(o.first) {
-			o.failed = a.eventError(o.first)
+		if o.whole = len(o.first) < maxWhole; err == nil {
+			o.failed = a.badAnswer(o.first, isError(o.first))
 		}
 	}
 	if err == nil && len(o.first) == 0 {
@@ -176,9 +181,7 @@ func (a *attempt) firstEvent(o *opened) ([]byte, error) {
 		k, err := o.answer.Body.Read((*buffer)[n:])
 		n += k
 		event, ok := firstSaid((*buffer)[:n])
-		if event.failed {
-			o.failed = a.eventError(event.data)
-		}
+		o.failed = a.badAnswer(event.data, event.failed)
 		if ok {
 			break
 		}
@@ -264,6 +267,20 @@ func (a *attempt) eventError(body []byte) *failure {
 		return a.refusal(kvlayout.Decode, status, http.Header{"Content-Type": {"application/json"}}, body)
 	}
 	return a.toldError(kvlayout.Decode, status, body)
+}
+
+// badAnswer makes a failure of what decode says under status 200, unless it is good.
+func (a *attempt) badAnswer(body []byte, isError bool) *failure {
+	if isError {
+		return a.eventError(body)
+	}
+	if text, ended := gaveUp(body); ended {
+		return &failure{
+			leg: kvlayout.Decode, status: http.StatusInternalServerError, engine: http.StatusInternalServerError,
+			code: codeFailed, outcome: outcomeFailed, text: text,
+		}
+	}
+	return nil
 }
 
 // refusal is an engine's answer that the client gets as it is.

@@ -80,7 +80,12 @@ func (e *events) end() []byte {
 
 // look notes what whole events say, and masks errors.
 func (e *events) look(b []byte) []byte {
-	e.done = bytes.HasSuffix(bytes.TrimRight(b, "\r\n"), doneData)
+	switch {
+	case bytes.HasSuffix(bytes.TrimRight(b, "\r\n"), doneData):
+		e.done = true
+	case e.done || bytes.Contains(b, doneData):
+		e.done = e.lastIsDone(b)
+	}
 	tail := e.part // the first is the rest of one that was passed
 	e.part = false
 	if !mayFail(b) {
@@ -99,6 +104,19 @@ func (e *events) look(b []byte) []byte {
 		out = append(out, event...)
 	}
 	return out
+}
+
+// lastIsDone says that of the events that say something the last is the end; what says
+// nothing changes nothing.
+func (e *events) lastIsDone(b []byte) bool {
+	done, from := e.done, 0
+	for _, to := range e.ends {
+		if event := parseEvent(b[from:to]); event.told || event.failed {
+			done = bytes.Equal(event.data, doneData)
+		}
+		from = to
+	}
+	return done
 }
 
 var (

@@ -74,7 +74,9 @@ func (s *Server) suspect(of *slot, reason string, hold time.Duration) {
 	if hold == holdSilent {
 		until = &of.held
 	}
-	until.Store(now.Add(hold).UnixNano())
+	if at := now.Add(hold).UnixNano(); until.Load() < at {
+		until.Store(at)
+	}
 }
 
 // Probe asks the engines for their health until ctx ends: those that are suspected

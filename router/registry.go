@@ -17,6 +17,7 @@ type Registry struct {
 	sources []*Source
 	loads   map[rankKey]*load
 	vitals  map[string]*vitals // by address
+	changed []func()
 }
 
 // rankKey names a rank across snapshots. A pod that comes back under the address of
@@ -121,6 +122,16 @@ func (r *Registry) rebuild() {
 	}
 	r.loads, r.vitals = loads, seen
 	r.current.Store(s)
+	for _, f := range r.changed {
+		f()
+	}
+}
+
+// whenChanged makes f be called after each change of the snapshot. It must not change it.
+func (r *Registry) whenChanged(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed = append(r.changed, f)
 }
 
 // merge joins what the sources say, by the addresses of pods.

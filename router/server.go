@@ -87,6 +87,8 @@ func NewServer(o Options) *Server {
 	s.metrics = newMetrics(s)
 	s.policies.prefill, s.policies.decode = o.Policy(), o.Policy()
 	s.last, s.end = context.WithCancelCause(context.Background())
+	// Ranks that come have places for who waits.
+	s.Registry.whenChanged(func() { s.gate.wake(s.mostInWork()) })
 	return s
 }
 

@@ -1,0 +1,90 @@
+package router
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pdpool/pdpool/kvlayout"
+)
+
+// TestNewRanksTakeWhoWaits: not only once somebody else is answered.
+func TestNewRanksTakeWhoWaits(t *testing.T) {
+	p := newPairs(t, 1, 1, func(o *Options) { o.MaxPerRank = 1 })
+	release := p.held()
+	answers := p.inBackground(t, 3)
+	eventually(t, "one in work, two wait", p.counts(1, 2))
+	more := newEngine(t)
+	p.instances = append(p.instances, instanceAt(kvlayout.Decode, more.port()))
+	p.publish()
+	next(t, "a leg to the new rank", more.calls)
+	release()
+	for range 3 {
+		if a := next(t, "an answer", answers); a.status != 200 {
+			t.Errorf("status %d, %s", a.status, a.body)
+		}
+	}
+}
+
+// TestDecodeThatGivesUpIsNoAnswer: an engine that has lost the rows, or that ends, says so
+// by the reason for which it finished, under status 200.
+func TestDecodeThatGivesUpIsNoAnswer(t *testing.T) {
+	for _, reason := range []string{"error", "abort"} {
+		said := `{"id":"cmpl-1","choices":[{"index":0,"text":"","finish_reason":"` + reason + `"}]}`
+		for name, c := range map[string]struct {
+			body string
+			does func(w http.ResponseWriter, r *http.Request)
+		}{
+			"whole":  {simple, func(w http.ResponseWriter, _ *http.Request) { reply(w, 200, said) }},
+			"stream": {streamed, func(w http.ResponseWriter, _ *http.Request) { stream(w)("data: " + said + "\n\ndata: [DONE]\n\n") }},
+		} {
+			t.Run(reason+" "+name, func(t *testing.T) {
+				p := newPairs(t, 1, 2)
+				p.decode.does(c.does)
+				for range 8 {
+					if a := p.post(t, completions, c.body); a.status != 200 || a.body != answer200 {
+						t.Fatalf("status %d, %s", a.status, a.body)
+					}
+				}
+				p.decodes[1].does(c.does)
+				a := p.post(t, completions, c.body)
+				if a.status != 500 || a.code(t) != codeFailed || !strings.Contains(a.message(t), reason) {
+					t.Errorf("status %d, %s", a.status, a.body)
+				}
+			})
+		}
+	}
+}
+
+// TestWhatFollowsTheEndOfAStream: blanks and comments don't undo it.
+func TestWhatFollowsTheEndOfAStream(t *testing.T) {
+	for after, want := range map[string]bool{
+		"": true, "\n": true, "\r\n": true, ": ping\n\n": true, "\n: ping\r\n\r\n\n": true, "id: 1\n\n": true,
+		"data: 1\n\n": false, ": ping\n\ndata: 1\n\n": false, "event: error\n\n": false,
+	} {
+		e := &events{mask: mark}
+		for _, piece := range []string{"data: 1\n\n", "data: [DONE]\n\n", after} {
+			e.pass([]byte(piece))
+		}
+		if e.end(); e.done != want {
+			t.Errorf("%q: done %v", after, e.done)
+		}
+		whole := &events{mask: mark}
+		whole.pass([]byte("data: 1\n\ndata: [DONE]\n\n" + after))
+		if whole.end(); whole.done != want {
+			t.Errorf("%q in one piece: done %v", after, whole.done)
+		}
+	}
+}
+
+// TestSuspicionIsNotShortened: what is found later and lasts less ends nothing.
+func TestSuspicionIsNotShortened(t *testing.T) {
+	p := newPairs(t, 1, 1)
+	of := p.slotOf(t, p.decode)
+	p.suspect(of, codeProbe, holdProbe)
+	p.suspect(of, codeLost, holdFailed)
+	if !of.avoided(time.Now().Add(holdProbe - time.Second).UnixNano()) {
+		t.Error("a lost connection ended what a probe had found")
+	}
+}
