@@ -18,6 +18,7 @@ const (
 	featureHybridShapes     Feature = "hybrid models of any shape"
 	featureOneSidedDrafts   Feature = "draft layers on the side that moves bytes alone"
 	featureOwnBlocks        Feature = "block sizes that are said on one side alone"
+	featureMambaCheckpoints Feature = "states of Mamba2 from the middle of a step"
 	featureXGMIWait         Feature = "xGMI completion before the transfer timeout"
 	featureKernelBlocks     Feature = "blocks of several kernel blocks"
 	featureDCPHeads         Feature = "dcp without MLA on ROCm"
@@ -93,6 +94,7 @@ func Facts() []Fact {
 		since(featureWriteTP, VLLM, "0.32.0", v33, "moriio_tp_mapping.py and kv_head_layouts in the package of 0.33.0, not of 0.32.0"),
 		since(featureWriteState, VLLM, "0.32.0", v33, "mamba_state_layouts in moriio_common.py of 0.33.0, not of 0.32.0"),
 		since(FeatureWriteFailed, VLLM, "0.32.0", v33, "write_failed and num_writers in moriio_engine.py of 0.33.0, not of 0.32.0"),
+		since(featureMambaCheckpoints, VLLM, "0.29.0", "0.32.0", "get_kv_cache_spec in mamba_mixer2.py of 0.32.0 and 0.33.0, which 0.29.0 does not have"),
 		lacks(featureWriteWindows, VLLM, v33, v33, "NotImplementedError in the constructor of MoRIIOConnectorScheduler of 0.33.0"),
 		lacks(featureChunks, VLLM, v33, v33, "NotImplementedError in the constructor of MoRIIOConnectorScheduler of 0.33.0, and envs.py, whose default keeps the hybrid manager on"),
 		lacks(featureDCPRelayout, VLLM, "", v33, "vllm-project/vllm#64722, nothing of which is in the package of 0.33.0"),

@@ -60,7 +60,7 @@ type Side struct {
 // Cache is how an engine caches a model on the side.
 func (s Side) Cache(e Engine) Cache {
 	return Cache{
-		Engine: e, Layout: s.Layout, KVType: s.KVType, BlockTokens: s.BlockSize, MaxLength: s.MaxLength,
+		Engine: e, Version: s.Version, Layout: s.Layout, KVType: s.KVType, BlockTokens: s.BlockSize, MaxLength: s.MaxLength,
 		InFlight: s.BatchTokens, NoPrefixCaching: s.NoPrefixCaching, NoHybrid: s.NoHybrid,
 		DraftTokens: s.DraftTokens, OwnDrafts: s.OwnDrafts,
 		WindowRatio: s.WindowRatio, StateRatio: s.StateRatio, States: s.States, Sequences: s.Sequences,
@@ -152,7 +152,7 @@ func (v *view) model() (Model, bool) {
 // cache is how a side caches the model.
 func (v *view) cache(role Role) Cache {
 	c := v.side(role).Cache(v.Engine)
-	c.Layout = v.layout(role)
+	c.Layout, c.Version = v.layout(role), v.version(role)
 	return c
 }
 

@@ -5,8 +5,10 @@ import "fmt"
 // Cache says how one engine instance caches a model.
 type Cache struct {
 	Engine Engine // "" is vLLM; the Simulator counts as vLLM
-	Layout Layout // unset degrees count as 1
-	KVType KVType // "" and Auto take what the checkpoint asks for, else two bytes
+	// Version is the engine's release; "", or one that is not known, counts as the newest.
+	Version string
+	Layout  Layout // unset degrees count as 1
+	KVType  KVType // "" and Auto take what the checkpoint asks for, else two bytes
 	// BlockTokens is the block (page) size that is asked for; 0 is the engine's own:
 	// 16 for vLLM, 1 for SGLang. Models with recurrent layers may get more.
 	BlockTokens int
@@ -76,10 +78,11 @@ type PoolGroup struct {
 }
 
 // Blocks is the number of blocks in bytes of KV memory of one rank. SGLang keeps
-// recurrent states apart, which leave less for them.
+// recurrent states apart, which leave less for them, and starts with none of both.
 func (p Pool) Blocks(bytes int64) int64 {
-	bytes -= p.states.memory(p.states.of(bytes))
-	if p.BlockBytes < 1 || bytes < 1 {
+	states := p.states.of(bytes)
+	bytes -= p.states.memory(states)
+	if p.BlockBytes < 1 || bytes < 1 || (p.states.bytes > 0 && states < 1) {
 		return 0
 	}
 	return bytes / p.BlockBytes

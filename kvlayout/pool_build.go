@@ -337,7 +337,7 @@ func (p *Pool) bound(g *PoolGroup, c Cache, recurrence StateKind) {
 	case ChunkedLocal:
 		g.Most = ceilDiv(min(g.Window+inFlight, p.maxLength), g.BlockTokens)
 	case Recurrent:
-		g.Most = recurrence.slots(!c.NoPrefixCaching, max(c.DraftTokens, 0))
+		g.Most = c.stateSlots(recurrence)
 	case FullAttention, Indexer:
 	}
 }

@@ -1,6 +1,7 @@
 package kvlayout
 
-// sglangStateRatio is the default of SGLang's --mamba-full-memory-ratio.
+// sglangStateRatio is the default of SGLang's --mamba-full-memory-ratio, from 0.5.20 to
+// 0.5.23.
 const sglangStateRatio = 0.9
 
 // sglangStates is the number of states that SGLang counts for a request where it keeps
@@ -67,9 +68,10 @@ type stateSlots struct {
 	each, drafts int64
 }
 
-// sglangSlots follows SGLang's KVCacheConfigurator (_handle_max_mamba_cache): so many
-// states as are asked for, or as there may be requests where no prefixes are kept, or
-// a share of the memory. The convolution keeps two bytes a value, the matrices four.
+// sglangSlots follows SGLang's KVCacheConfigurator (_handle_max_mamba_cache of 0.5.20 to
+// 0.5.23): so many states as are asked for, or as there may be requests where no prefixes
+// are kept, or a share of the memory. The convolution keeps two bytes a value, the matrices
+// four. What it keeps for drafts is decode's: prefill from 0.5.22 on keeps none.
 func (m Model) sglangSlots(c Cache) (stateSlots, error) {
 	l, tp := c.Layout.Defaulted(), c.attentionTP()
 	s := stateSlots{ratio: c.StateRatio, each: sglangStates}
@@ -83,7 +85,13 @@ func (m Model) sglangSlots(c Cache) (stateSlots, error) {
 		g.State.ValueBytes = 4
 		s.bytes = addSat(s.bytes, mulSat(g.State.Bytes(tp, 0), int64(g.rankLayers(l))))
 	}
-	requests := int64(c.Sequences / l.DP)
+	if c.States > 0 && c.States < l.DP {
+		return s, poolErrorf("%d states cannot be shared out to %d data-parallel ranks", c.States, l.DP)
+	}
+	var requests int64
+	if c.Sequences > 0 {
+		requests = int64(max(c.Sequences/l.DP, 1))
+	}
 	s.fixed = int64(c.States / l.DP)
 	if c.NoPrefixCaching {
 		s.each = 1
@@ -96,10 +104,13 @@ func (m Model) sglangSlots(c Cache) (stateSlots, error) {
 			return s, poolErrorf("with speculation SGLang keeps a state for each draft token of the requests that run, " +
 				"and how many run is known only with max-running-requests and without a radix cache")
 		}
-		s.drafts = mulSat(min(requests, s.fixed), int64(c.DraftTokens))
+		s.drafts = mulSat(addSat(min(requests, s.fixed), sglangPadding), int64(c.DraftTokens))
 	}
 	return s, nil
 }
+
+// sglangPadding is the number of states that SGLang keeps for what pads a batch.
+const sglangPadding = 1
 
 // of is the number of states where memory bytes are for them and for tokens.
 func (s stateSlots) of(memory int64) int64 {
@@ -109,7 +120,7 @@ func (s stateSlots) of(memory int64) int64 {
 	case s.fixed > 0:
 		return s.fixed
 	}
-	return int64(float64(memory) * s.ratio / (1 + s.ratio) / float64(s.bytes))
+	return s.within(float64(memory) * s.ratio / (1 + s.ratio))
 }
 
 // beside is the number of states where tokens alone take memory bytes.
@@ -117,10 +128,18 @@ func (s stateSlots) beside(memory int64) int64 {
 	if s.bytes == 0 || s.fixed > 0 {
 		return s.fixed
 	}
-	return int64(float64(memory) * s.ratio / float64(s.bytes))
+	return s.within(float64(memory) * s.ratio)
 }
 
-// memory is what a number of states takes, in bytes.
+// within is the number of states for which there are bytes.
+func (s stateSlots) within(bytes float64) int64 {
+	return max(int64(bytes/float64(s.bytes))-sglangPadding, 0)
+}
+
+// memory is what a number of states takes, in bytes, with those for padding and drafts.
 func (s stateSlots) memory(states int64) int64 {
-	return mulSat(addSat(states, s.drafts), s.bytes)
+	if states < 1 {
+		return 0
+	}
+	return mulSat(addSat(addSat(states, s.drafts), sglangPadding), s.bytes)
 }

@@ -54,18 +54,18 @@ func (s State) Bytes(tp, drafts int) int64 {
 	return sum
 }
 
-// slots is the number of states that one sequence occupies in vLLM: with prefix
-// caching the running one and the one of the last block boundary, else one; and
-// one per draft token (MambaSpec.max_memory_usage_bytes). With prefix caching
-// Mamba2 keeps one more, which takes the state at the end of a cached prompt out of
-// the middle of a step: MambaMixer2.get_kv_cache_spec of 0.33.0 asks for it always.
-// A gated delta net does only with FlashInfer, which is not on AMD GPUs, and KDA
-// only with the fused kernel, which vLLM does not prefer there: neither counts.
-func (k StateKind) slots(prefixCaching bool, drafts int) int {
+// stateSlots is the number of states that one sequence occupies in vLLM: with prefix
+// caching the running one and the one of the last block boundary, else one; and one per
+// draft token (MambaSpec.max_memory_usage_bytes). With prefix caching Mamba2 keeps one
+// more, which takes the state at the end of a cached prompt out of the middle of a step. A
+// gated delta net does so only with FlashInfer, which is not on AMD GPUs, and KDA only with
+// the fused kernel, which vLLM does not prefer there: neither counts.
+func (c Cache) stateSlots(k StateKind) int {
+	drafts := max(c.DraftTokens, 0)
 	switch {
-	case !prefixCaching:
+	case c.NoPrefixCaching:
 		return 1 + drafts
-	case k == Mamba2:
+	case k == Mamba2 && Supports(c.Version, featureMambaCheckpoints) != Lacks:
 		return 3 + drafts
 	}
 	return 2 + drafts
