@@ -32,6 +32,7 @@ type cluster struct {
 	objects      map[string]Object // by kind and name
 	uids         int
 	gpus         int             // in all, on one node
+	nodes        []corev1.Node   // as the manager sees them
 	start        int             // steps until a scheduled pod is ready
 	drain        int             // steps until a deleted pod is gone
 	lag          int             // steps until the scheduler looks again at a pod that found no node
@@ -90,6 +91,7 @@ func (c *cluster) observed() Observed {
 		ServiceAccounts: list[corev1.ServiceAccount](c), RoleBindings: list[rbacv1.RoleBinding](c),
 		NetworkPolicies: list[networkingv1.NetworkPolicy](c),
 	}
+	seen.Devices = NewInventory(c.nodes, seen.Pods, seen.Now)
 	for _, p := range c.pods() {
 		if b, ok := PortBlock(p); ok {
 			seen.PortBlocks = append(seen.PortBlocks, b)

@@ -50,6 +50,7 @@ type planner struct {
 	number   int64 // of the next revision
 	mode     mode
 	recorded bool // a role's revision is written by this plan
+	yields   bool // an instance gives way to one of the other role, now or soon
 	rollout  v1alpha1.RolloutStatus
 	gpus     gpuVerdict
 	notes    []note

@@ -44,7 +44,7 @@ func (p *planner) changeGeneration() {
 		}
 	default:
 		p.note(Waiting, v1alpha1.ReasonUnschedulable, "devices lack for a new set of instances beside the old one, so old pairs go one at a time: "+pending)
-		if !moving && p.mayYield() {
+		if !p.giveWay() && !moving && p.mayYield() {
 			p.yield()
 		}
 	}
@@ -138,7 +138,7 @@ func (p *planner) mayYield() bool {
 	return left <= 0
 }
 
-// draining says whether an older instance still holds devices that it gives up. A
+// draining says whether an instance still holds devices that it gives up. A
 // pod that is past its grace period is on a lost node and frees nothing. The end of
 // the period is told by the API server's clock; that of the manager may be ahead, so
 // that the time since it gave the devices up has to be over too.
@@ -147,7 +147,7 @@ func (p *planner) draining() bool {
 	for _, s := range p.roles() {
 		for _, g := range s.groups {
 			for _, pod := range g.pods {
-				if g.state != ended || g.revision == s.hash || pod.DeletionTimestamp == nil {
+				if g.state != ended || pod.DeletionTimestamp == nil {
 					continue
 				}
 				until := pod.DeletionTimestamp.Time

@@ -47,7 +47,7 @@ func NewInventory(nodes []corev1.Node, pods []corev1.Pod, now time.Time) Invento
 		if pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		at, ok := slices.BinarySearchFunc(inv.nodes, pod.Spec.NodeName, func(n deviceNode, name string) int { return cmp.Compare(n.node.Name, name) })
+		at, ok := inv.find(pod.Spec.NodeName)
 		if !ok {
 			continue
 		}
@@ -94,6 +94,17 @@ func (n *deviceNode) heldBy(pool string, name corev1.ResourceName) (own, others 
 		}
 	}
 	return own, others
+}
+
+// takes says whether a node takes pods of a role once it has devices free. A node that
+// is not known may.
+func (inv *Inventory) takes(d *demand, node string) bool {
+	at, ok := inv.find(node)
+	return !ok || inv.barrier(d, inv.nodes[at].node).kind == open
+}
+
+func (inv *Inventory) find(node string) (int, bool) {
+	return slices.BinarySearchFunc(inv.nodes, node, func(n deviceNode, name string) int { return cmp.Compare(n.node.Name, name) })
 }
 
 // settles is how long it takes until the next node that is not ready counts as lost;

@@ -48,7 +48,7 @@ func (p *planner) finish() Plan {
 	p.noteRouter()
 	p.plan.found = p
 	slices.SortStableFunc(p.plan.Create, func(a, b Object) int { return cmp.Compare(turn(a), turn(b)) })
-	if p.mode != generation && p.mode != rolling {
+	if p.mode != generation && p.mode != rolling && !p.yields {
 		p.rollout = v1alpha1.RolloutStatus{}
 	}
 	if len(p.notes) == 0 {

@@ -45,6 +45,7 @@ func (p *planner) roll() {
 	case plain:
 		p.fill(p.decode)
 		p.fill(p.prefill)
+		p.giveWay()
 	case hold:
 		for _, s := range p.roles() {
 			p.recoverOlder(s)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
@@ -87,6 +88,76 @@ func TestNoOrderOfTheSchedulerStrandsARecovery(t *testing.T) {
 		c.steps(60)
 		if n := c.serving(); n != 1 {
 			t.Fatalf("seed %d: %d pairs serve: %v", seed, n, c.names())
+		}
+	}
+}
+
+// TestNoOrderOfTheSchedulerStrandsALoss has a pool that lacks devices for good, whose
+// later instances wait for some, lose instances of what serves: the scheduler may give
+// their devices to the other role.
+func TestNoOrderOfTheSchedulerStrandsALoss(t *testing.T) {
+	for _, c := range []struct {
+		prefill, decode int32
+		gpus            int
+		loses           string
+	}{
+		{2, 2, 8, "prefill0"},
+		{2, 2, 8, "decode0"},
+		{2, 2, 12, "prefill0"},
+		{3, 3, 12, "prefill0 decode0"},
+		{1, 3, 12, "prefill0"},
+		{3, 1, 12, "decode0"},
+		{4, 4, 16, "prefill0 prefill1"},
+	} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			for seed := range *orders {
+				w := newCluster(t, simulatorPool(t, replicas(c.prefill, c.decode), revised(seed)), c.gpus)
+				w.order = rand.New(rand.NewSource(int64(seed)))
+				w.steps(25)
+				for _, p := range w.pods() {
+					if podReady(p) && strings.Contains(c.loses, p.Labels[v1alpha1.LabelRole]+p.Labels[v1alpha1.LabelReplica]) {
+						w.fail(p)
+					}
+				}
+				w.steps(80)
+				if n := w.serving(); n < 1 {
+					t.Fatalf("seed %d: no pair serves: %v\n%s", seed, w.names(), strings.Join(w.log, "\n"))
+				}
+			}
+		})
+	}
+}
+
+// TestNobodyGivesWayForNothing has all prefill instances lost, and no node that decode
+// instances hold devices of would take them.
+func TestNobodyGivesWayForNothing(t *testing.T) {
+	for _, cordoned := range []bool{false, true} {
+		c := newCluster(t, simulatorPool(t, replicas(1, 3)), 16)
+		devices := corev1.ResourceList{v1alpha1.DefaultGPUResource: resource.MustParse("16")}
+		c.nodes = []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Status: corev1.NodeStatus{Capacity: devices, Allocatable: devices}}}
+		c.run(60)
+		c.nodes[0].Spec.Unschedulable = cordoned
+		c.gpus = 12
+		for _, p := range c.pods() {
+			if p.Labels[v1alpha1.LabelRole] == "prefill" {
+				c.fail(p)
+			}
+		}
+		c.steps(int(settle.Seconds()))
+		if n := len(c.names()); n != 4 {
+			t.Errorf("the scheduler had no time: %v", c.names())
+		}
+		c.steps(10)
+		if n := c.serving(); (n == 1) == cordoned {
+			t.Errorf("cordoned %v: %d pairs serve: %v", cordoned, n, c.names())
+		}
+		if stayed := c.attempts()["decode 2"] == "0"; stayed != cordoned {
+			t.Errorf("cordoned %v: %v", cordoned, c.names())
+		}
+		c.nodes[0].Spec.Unschedulable, c.gpus = false, 16
+		c.run(60)
+		if got := c.attempts(); len(got) != 4 || got["decode 0"] != "0" || got["decode 1"] != "0" {
+			t.Errorf("cordoned %v: attempts %v", cordoned, got)
 		}
 	}
 }
