@@ -10,16 +10,8 @@ import (
 	"github.com/pdpool/pdpool/api/v1alpha1"
 )
 
-// maxReason is what the status keeps of a sentence.
+// maxReason is what the status keeps of a sentence, in bytes.
 const maxReason = 512
-
-func bounded(s string) string {
-	r := []rune(s)
-	if len(r) <= maxReason {
-		return s
-	}
-	return string(r[:maxReason-1]) + "…"
-}
 
 // Back-off between attempts at a replica.
 const (
@@ -144,7 +136,7 @@ func (b *book) fails(g *group, now time.Time) {
 		n = 1
 	}
 	e.Failures, e.LastFailureTime = new(int32(n)), stamp(now)
-	e.Reason, e.Node = bounded(g.reason), g.node
+	e.Reason, e.Node = clip(g.reason, maxReason), g.node
 	if g.rejected {
 		reject(e, g.node, now)
 	}

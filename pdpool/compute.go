@@ -207,7 +207,7 @@ func (p *planner) keepReady(s *roleState, g *group) {
 	if e.ReadyTime == nil {
 		e.ReadyTime = stamp(p.seen.Now)
 	}
-	e.AgentImage = bounded(agentImage(g.pods[0]))
+	e.AgentImage = clip(agentImage(g.pods[0]), maxReason)
 	if e.LastFailureTime == nil {
 		return
 	}
@@ -295,5 +295,5 @@ func (p *planner) again(d time.Duration) {
 }
 
 func (p *planner) event(kind, reason, message string) {
-	p.plan.Events = append(p.plan.Events, Event{Type: kind, Reason: reason, Message: clipped(message, maxNote)})
+	p.plan.Events = append(p.plan.Events, Event{Type: kind, Reason: reason, Message: clip(message, maxNote)})
 }

@@ -35,7 +35,7 @@ func (v gpuVerdict) reason() string {
 // no pod: the scheduler has the last word, and knows of pods of others.
 func (p *planner) countDevices() {
 	fit := p.seen.Devices.Fit(p.pool)
-	now := gpuVerdict{fit: fit.All(), message: clipped(fit.String(), maxNote)}
+	now := gpuVerdict{fit: fit.All(), message: clip(fit.String(), maxNote)}
 	now.status.ChangeTime = notAfter(p.pool.Status.GPUs.ChangeTime, p.seen.Now)
 	if left := p.seen.Devices.settles(); left > 0 {
 		p.again(left)

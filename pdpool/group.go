@@ -166,7 +166,7 @@ func (g *group) lookAtPending(p *corev1.Pod) {
 		case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
 			g.image = fmt.Sprintf("pod %s on node %s: image %s: %s", p.Name, p.Spec.NodeName, c.Image, c.State.Waiting.Reason)
 		case "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
-			g.stuck = bounded(fmt.Sprintf("container %s of pod %s on node %s: %s%s", c.Name, p.Name, p.Spec.NodeName, c.State.Waiting.Reason, lastWords(&c)))
+			g.stuck = sentence("container %s of pod %s on node %s: %s%s", c.Name, p.Name, p.Spec.NodeName, c.State.Waiting.Reason, lastWords(&c))
 		}
 	}
 }
@@ -206,16 +206,21 @@ func podReady(p *corev1.Pod) bool {
 func failureOf(p *corev1.Pod) string {
 	if p.Status.Reason != "" {
 		// The node ended it (Evicted, for one); exit codes only follow from that.
-		return bounded(fmt.Sprintf("pod %s on node %s ended: %s%s", p.Name, p.Spec.NodeName, p.Status.Reason, said(p.Status.Message)))
+		return sentence("pod %s on node %s ended: %s%s", p.Name, p.Spec.NodeName, p.Status.Reason, said(p.Status.Message))
 	}
 	for _, c := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
 		t := c.State.Terminated
 		if t == nil || (t.ExitCode == 0 && p.Status.Phase == corev1.PodFailed) {
 			continue
 		}
-		return bounded(fmt.Sprintf("container %s of pod %s ended with exit code %d (%s)%s", c.Name, p.Name, t.ExitCode, t.Reason, said(t.Message)))
+		return sentence("container %s of pod %s ended with exit code %d (%s)%s", c.Name, p.Name, t.ExitCode, t.Reason, said(t.Message))
 	}
-	return bounded(fmt.Sprintf("pod %s ended in phase %s", p.Name, p.Status.Phase))
+	return sentence("pod %s ended in phase %s", p.Name, p.Status.Phase)
+}
+
+// sentence is one that the status has room for.
+func sentence(format string, args ...any) string {
+	return clip(fmt.Sprintf(format, args...), maxReason)
 }
 
 // lastLine is where a program says why it ends.

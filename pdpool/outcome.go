@@ -160,7 +160,7 @@ func trouble(conditions []appsv1.DeploymentCondition) string {
 	for _, c := range conditions {
 		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
 			c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse {
-			return ": " + bounded(c.Message)
+			return ": " + clip(c.Message, maxReason)
 		}
 	}
 	return ""

@@ -46,7 +46,7 @@ func (p *planner) keepRefusals(create []Object, err error) {
 		}
 		for a, err := range lacking {
 			if replica, wrong := strconv.Atoi(a.replica); a.role == string(s.role) && begun[a] && wrong == nil {
-				s.book.entry(a.revision, replica).Refused = bounded(err.Error())
+				s.book.entry(a.revision, replica).Refused = clip(err.Error(), maxReason)
 			}
 		}
 		s.book.sort()

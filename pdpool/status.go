@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -99,20 +98,6 @@ const (
 	maxNote             = 1024
 )
 
-// clipped cuts text to so many bytes, between characters.
-func clipped(text string, limit int) string {
-	text = strings.ToValidUTF8(text, "?")
-	if len(text) <= limit {
-		return text
-	}
-	const more = "…"
-	cut := limit - len(more)
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + more
-}
-
 func (c *conditions) set(kind string, is bool, reason, message string) {
 	status := metav1.ConditionFalse
 	if is {
@@ -121,7 +106,7 @@ func (c *conditions) set(kind string, is bool, reason, message string) {
 	n := metav1.Condition{
 		Type: kind, Status: status, ObservedGeneration: c.generation,
 		LastTransitionTime: metav1.NewTime(c.now.Truncate(time.Second)),
-		Reason:             reason, Message: clipped(message, maxConditionMessage),
+		Reason:             reason, Message: clip(message, maxConditionMessage),
 	}
 	if o := meta.FindStatusCondition(c.old, kind); o != nil && o.Status == status {
 		n.LastTransitionTime = o.LastTransitionTime
@@ -258,7 +243,7 @@ func Transitions(old, status v1alpha1.PDPoolStatus) []Event {
 		if lost && c.Type == v1alpha1.ConditionAvailable || warns(c.Reason) {
 			kind = corev1.EventTypeWarning
 		}
-		out = append(out, Event{Type: kind, Reason: c.Reason, Message: clipped(c.Message, maxNote)})
+		out = append(out, Event{Type: kind, Reason: c.Reason, Message: clip(c.Message, maxNote)})
 	}
 	return out
 }

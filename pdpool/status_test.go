@@ -198,7 +198,7 @@ func TestUselessRecordsDoNotCount(t *testing.T) {
 	}
 }
 
-func TestClipped(t *testing.T) {
+func TestClip(t *testing.T) {
 	for _, c := range []struct {
 		text  string
 		limit int
@@ -210,7 +210,7 @@ func TestClipped(t *testing.T) {
 		{"aäöü", 7, "aäöü"},
 		{"a\xff", 9, "a?"},
 	} {
-		if got := clipped(c.text, c.limit); got != c.want || len(got) > c.limit {
+		if got := clip(c.text, c.limit); got != c.want || len(got) > c.limit {
 			t.Errorf("%q in %d bytes is %q, want %q", c.text, c.limit, got, c.want)
 		}
 	}

@@ -3,6 +3,7 @@ package pdpool
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/pdpool/pdpool/kvlayout"
 )
@@ -17,12 +18,18 @@ const (
 	maxSentence = 1024 // bytes
 )
 
-// clip cuts a text to so many bytes.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
+// clip cuts a text to so many bytes, between characters, and marks the cut.
+func clip(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "?")
+	if len(text) <= limit {
+		return text
 	}
-	return strings.ToValidUTF8(s[:n], "") + "..."
+	const more = "…"
+	cut := limit - len(more)
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + more
 }
 
 // brief is a problem whose texts have bounds, whatever the manifest holds.
