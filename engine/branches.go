@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -16,6 +17,7 @@ const (
 // ends: a variable that has other values on other ways through is not known then.
 type frame struct {
 	kind     string // "if", "case", "loop"
+	reads    bool   // of a case: the pattern of this branch has been read
 	branches int
 	begun    bool // there is a command in this branch
 	others   bool // one of the branches is always taken
@@ -62,18 +64,45 @@ func (s *shell) follow(words []word) {
 
 // begins carries out the words in front of a loop, of a case and of the branch of it
 // that is for all else.
-func (s *shell) begins(first word) bool {
-	switch n := len(s.frames); {
+func (s *shell) begins(words []word) bool {
+	first := words[0]
+	switch {
 	case first.plain && (first.text == "for" || first.text == "select"):
 		s.open("loop")
 	case first.plain && first.text == "case":
 		s.open("case")
-	case first.text == "*" && s.unframed == 0 && n > 0 && s.frames[n-1].kind == "case":
-		s.frames[n-1].others = true
+		if n := len(s.frames); s.unframed == 0 && n > 0 && words[len(words)-1].text != "in" { // with the first pattern
+			s.frames[n-1].reads = true
+			s.frames[n-1].others = words[len(words)-1].text == "*"
+		}
 	default:
 		return false
 	}
 	return true
+}
+
+// pattern reads the words in front of a branch of a case.
+func (s *shell) pattern() {
+	n := len(s.frames)
+	if s.unframed > 0 || n == 0 || s.frames[n-1].kind != "case" || s.frames[n-1].reads {
+		return
+	}
+	rest := strings.TrimLeft(s.src[s.pos:], " \t\r\n")
+	for range maxNested {
+		if !strings.HasPrefix(rest, "#") {
+			break
+		}
+		_, rest, _ = strings.Cut(rest, "\n")
+		rest = strings.TrimLeft(rest, " \t\r\n")
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	end := strings.IndexByte(line, ')')
+	if strings.HasPrefix(rest, "esac") || end < 0 {
+		return
+	}
+	s.frames[n-1].reads = true
+	s.frames[n-1].others = s.frames[n-1].others || strings.Trim(line[:end], " \t(") == "*"
+	s.pos = len(s.src) - len(rest) + end + 1
 }
 
 func (s *shell) open(kind string) {
@@ -136,7 +165,7 @@ func (s *shell) branch() {
 		}
 	}
 	f.branches++
-	f.begun = false
+	f.begun, f.reads = false, false
 	clear(f.set)
 }
 
@@ -190,7 +219,7 @@ func (s *shell) either(v, other variable, name string) variable {
 	case n == len(longer) && len(v.words) == len(other.words):
 		return v
 	case !out.array:
-		out.words = []word{v.first().or(other.first(), name)}
+		out.words = []word{v.oneOf(other, name)}
 		return out
 	}
 	ref := word{text: "${" + name + "[@]}", open: "${" + name + "[@]}", at: longer[n].at, spans: longer[n].origin(), maybe: name}
@@ -204,10 +233,34 @@ func (s *shell) either(v, other variable, name string) variable {
 		return out
 	}
 	for _, w := range longer[n:] {
-		w.maybe = name
+		w.maybe, w.option = name, false
 		out.words = append(out.words, w)
 	}
 	return out
+}
+
+// callers is a reference to what a text is called with.
+var callers = regexp.MustCompile(`^\$\{?([0-9@*]|OPTARG\b)`)
+
+// given says that the word is what the text is called with.
+func (w word) given() bool { return callers.MatchString(w.open) }
+
+// known says that the variable is set, and to what the text has.
+func (v variable) known() bool { return v.words != nil && v.first().open == "" }
+
+// oneOf is either of variables that are no arrays. Where one is what the text is called
+// with, the other is what it is without.
+func (v variable) oneOf(other variable, name string) word {
+	w := v.first()
+	switch {
+	case other.first().given() && v.known():
+	case w.given() && other.known():
+		w = other.first()
+	default:
+		return w.or(other.first(), name)
+	}
+	w.maybe, w.option = name, true
+	return w
 }
 
 func (w word) or(other word, name string) word {

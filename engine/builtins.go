@@ -12,6 +12,7 @@ func (s *shell) end() {
 	if len(words) > 0 && prompt(words[0].text) {
 		words = words[1:]
 	}
+	s.saves(words)
 	if len(words) == 0 {
 		s.assign(false)
 		return
@@ -22,22 +23,20 @@ func (s *shell) end() {
 		return
 	}
 	switch name := words[0].text; {
-	case s.begins(words[0]):
+	case s.begins(words):
+	case s.call(words):
 	case slices.Contains(declares, name):
 		s.declare(words)
 	case name == "unset":
-		for _, w := range words[1:] {
-			s.changes(w.text)
-			s.vars.unset(w.text)
-		}
+		s.unset(words[1:])
 	case name == "set":
 		s.options(words[1:])
+	case name == "shift":
+		s.shift(words[1:])
 	case name == "source" || name == ".":
-		if len(words) > 1 && strings.ContainsAny(words[1].text, "./$") {
-			s.note(words[0].at, "the file %s is not read: what it sets is not known", brief(words[1].text))
-		}
+		s.source(words)
 	default:
-		command{shell: s, words: words, env: s.sets, image: s.image, host: s.host}.start()
+		command{shell: s, words: words, env: s.sets, image: s.image, host: s.host, stdin: s.stdin}.start()
 	}
 }
 
@@ -68,8 +67,40 @@ func (s *shell) assign(exported bool) {
 	}
 }
 
+func (s *shell) unset(words []word) {
+	for _, w := range words {
+		s.changes(w.text)
+		s.vars.unset(w.text)
+	}
+}
+
+// source reads a file of the text in this shell.
+func (s *shell) source(words []word) {
+	if len(words) < 2 {
+		return
+	}
+	d := s.written(words[1].text)
+	if d == nil {
+		if strings.ContainsAny(words[1].text, "./$") {
+			s.note(words[0].at, "the file %s is not read: what it sets is not known", brief(words[1].text))
+		}
+		return
+	}
+	d.read = true
+	var args []word
+	if len(words) > 2 {
+		args = words[2:]
+	}
+	s.within(&function{name: d.file, src: d.text.text, wrote: d.text.origin(), to: len(d.text.text)}, args, nil)
+}
+
 func (s *shell) declare(words []word) {
 	exported := words[0].text == "export"
+	if s.callDepth > 0 && !exported {
+		for _, set := range s.sets {
+			s.keepLocal(set.name)
+		}
+	}
 	for _, w := range words[1:] {
 		exported = exported || strings.HasPrefix(w.text, "-") && strings.Contains(w.text, "x")
 	}
@@ -88,6 +119,12 @@ func (s *shell) options(words []word) {
 			name = words[i+1].text
 		}
 		switch {
+		case w.text == "--":
+			s.setArguments(words[i+1:])
+			return
+		case i == 0 && !strings.HasPrefix(w.text, "-") && !strings.HasPrefix(w.text, "+"):
+			s.setArguments(words)
+			return
 		case w.text == "-o" && name == "allexport", strings.HasPrefix(w.text, "-") && strings.Contains(w.text, "a"):
 			s.vars.all = true
 		case w.text == "+a":

@@ -31,7 +31,7 @@ func (l Launch) WithFiles(read ReadFile) Launch {
 	if read == nil || !ok || g.bare() || g.inline {
 		return l
 	}
-	if at := g.valueAt(); at < len(l.open) && l.open[at] != "" {
+	if at := g.valueAt(); at < len(l.typed) && l.typed[at].open != "" {
 		return l
 	}
 	args, err := configArgs(l.Engine, g.Values[0], read)
@@ -46,13 +46,9 @@ func (l Launch) WithFiles(read ReadFile) Launch {
 	if len(flags.PositionalAt) > 0 && flags.PositionalAt[0] == 0 {
 		n = 1
 	}
-	at := l.ArgPlace(g.valueAt())
-	places := slices.Repeat([]Place{at}, len(args))
-	open := make([]string, len(args))
+	from := slices.Repeat([]typed{{place: l.ArgPlace(g.valueAt())}}, len(args))
 	l.Args = spliced(l.Args, args, n, g.Index, g.valueAt()+1)
-	l.places = spliced(l.places, places, n, g.Index, g.valueAt()+1)
-	l.open = spliced(l.open, open, n, g.Index, g.valueAt()+1)
-	l.maybe = spliced(l.maybe, open, n, g.Index, g.valueAt()+1)
+	l.typed = spliced(l.typed, from, n, g.Index, g.valueAt()+1)
 	return l
 }
 

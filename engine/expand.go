@@ -23,7 +23,9 @@ func (s *shell) dollar(start int, whole, quoted bool) {
 		}
 	case rest[0] == '{':
 		s.braced(start, whole, quoted)
-	case strings.IndexByte("@*#?$!-0123456789", rest[0]) >= 0:
+	case strings.IndexByte("@*#0123456789", rest[0]) >= 0:
+		s.special(start, rest[0], whole, quoted)
+	case strings.IndexByte("?$!-", rest[0]) >= 0:
 		s.unknown(2)
 	default:
 		n := nameLength(rest)
@@ -95,10 +97,10 @@ func (s *shell) piece(v word, from, to int) {
 	}
 	switch {
 	case v.open == "":
-		s.b.maybe = cmp.Or(s.b.maybe, v.maybe)
+		s.b.maybe, s.b.option = doubt(s.b.maybe, s.b.option, v.maybe, v.option)
 	case strings.Contains(part, v.open):
 		s.b.unknown(v.open)
-		s.b.maybe = cmp.Or(s.b.maybe, v.maybe)
+		s.b.maybe, s.b.option = doubt(s.b.maybe, s.b.option, v.maybe, v.option)
 	case strings.ContainsAny(part, "$`<"):
 		s.b.unknown(part)
 	}
@@ -112,12 +114,14 @@ func (s *shell) braced(start int, whole, quoted bool) {
 		return
 	}
 	inner, all := s.src[s.pos+2:s.pos+2+end], end+3
-	n := nameLength(inner)
+	n := cmp.Or(nameLength(inner), parameterLength(inner))
 	name, op := inner[:n], inner[n:]
-	v, ok := s.vars.vars[name]
+	v, ok := s.lookup(name)
 	switch {
 	case n == 0:
 		s.unknown(all)
+	case name == "@" || name == "*":
+		s.allArguments(start, all, name[0], op, quoted)
 	case op == "" || strings.HasPrefix(op, ":?") || strings.HasPrefix(op, "?"):
 		if !ok {
 			s.unknown(all)
@@ -206,6 +210,10 @@ func (s *shell) backquoted() {
 		case '\\':
 			i++
 		case '`':
+			if strings.HasPrefix(strings.TrimLeft(s.src[s.pos+1:i], " \t"), "#") { // how scripts comment continued lines
+				s.pos = i + 1
+				return
+			}
 			s.unknown(i + 1 - s.pos)
 			return
 		}

@@ -101,6 +101,10 @@ const maxUnknown = 16
 // a flag that the rules depend on: then it is most likely that one.
 func (f *facts) unknownFlags() {
 	d := dialectOf(f.in.Engine)
+	if by := f.launch.through; by != "" {
+		f.note(-1, "%s takes the arguments of %s and has some of its own: a flag that %s does not have counts as one of those", by, f.in.Engine, f.in.Engine)
+		return
+	}
 	var named []string
 	for _, g := range f.flags.List {
 		if g.Known || g.listed || f.open(g.Index) || slices.Contains(named, g.Spelled) || len(named) == maxUnknown {

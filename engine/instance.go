@@ -175,7 +175,7 @@ type facts struct {
 }
 
 func (f *facts) open(index int) bool {
-	return index >= 0 && index < len(f.launch.open) && f.launch.open[index] != ""
+	return index >= 0 && index < len(f.launch.typed) && f.launch.typed[index].open != ""
 }
 
 // last is the last occurrence of a flag with a value that is known.

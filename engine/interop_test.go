@@ -119,7 +119,7 @@ func interopLines(t *testing.T, r *rand.Rand) []interopLine {
 		}
 		for i, l := range ParseCommands(string(text)).Launches {
 			in, _ := l.Read()
-			if l.Engine != kvlayout.VLLM || slices.ContainsFunc(l.open, func(o string) bool { return o != "" && o != "<set this>" }) || slices.Contains(l.Args, "mori") {
+			if l.Engine != kvlayout.VLLM || slices.ContainsFunc(l.typed, func(t typed) bool { return t.open != "" && t.open != "<set this>" }) || slices.Contains(l.Args, "mori") {
 				continue
 			}
 			out = append(out, interopLine{Name: fmt.Sprint(file, " ", i), Args: l.Args, Env: map[string]string{}, Want: in.wanted()})

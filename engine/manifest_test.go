@@ -64,7 +64,7 @@ func TestManifestNotes(t *testing.T) {
 		n.check(t)
 	}
 	for text, want := range map[string]string{
-		"command: [vllm, serve\nargs: {{ .Values.args }}\n":     "looks like a manifest, but it is no YAML",
+		"command: [vllm, serve\nargs: [xrgs }}\n":               "looks like a manifest, but it is no YAML",
 		"args:\n" + strings.Repeat("- a\n", 2000):               "so many pieces",
 		"services:\n  a:\n    image: x\n    command: sleep 1\n": "no command here starts",
 	} {

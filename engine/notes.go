@@ -120,13 +120,17 @@ func (f *facts) field(name string) string {
 
 // opens notes the arguments that hold something which the text does not define.
 func (f *facts) opens() {
-	for i, open := range f.launch.open {
-		maybe := f.launch.maybe[i]
+	for i, arg := range f.launch.typed {
+		open, maybe := arg.open, arg.maybe
 		if open == "" && maybe == "" {
 			continue
 		}
 		kind, field := f.unknown(i)
 		switch {
+		case arg.option && open == "":
+			if kind == Unread {
+				f.note(i, "%s is %s unless the arguments that the text is called with say another", brief(maybe), brief(f.launch.Args[i]))
+			}
 		case maybe == "":
 			f.keep(i, kind, field, "%s is not known: the text does not say what it stands for", brief(open))
 		case open != "":
@@ -245,7 +249,7 @@ func (f *facts) fill() {
 		if g.bare() || !f.open(g.valueAt()) || !strings.HasPrefix(g.Values[0], "{") || json.Valid([]byte(g.Values[0])) {
 			continue
 		}
-		open := f.launch.open[g.valueAt()]
+		open := f.launch.typed[g.valueAt()].open
 		if filled := strings.ReplaceAll(g.Values[0], open, strconv.Quote(open)); len(filled) < 2*len(g.Values[0]) && json.Valid([]byte(filled)) {
 			f.flags.List[i].Values = []string{filled}
 		}
@@ -270,7 +274,7 @@ func (f *facts) config() {
 // unfilled is unexpanded where the launch has something that the text does not define:
 // elsewhere the engine is given such text as it is.
 func (f *facts) unfilled(text string) bool {
-	return unexpanded(text) && slices.ContainsFunc(f.launch.open, func(o string) bool { return o != "" })
+	return unexpanded(text) && slices.ContainsFunc(f.launch.typed, func(t typed) bool { return t.open != "" })
 }
 
 // problem notes what the parser found. It has the index of the flag, and a flag that

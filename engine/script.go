@@ -54,21 +54,30 @@ type Launch struct {
 	// values the text does not have are not in it.
 	Env []EnvVar
 
-	places    []Place  // of Args
-	open      []string // per argument what of it the text doesn't define
-	maybe     []string // per argument the variable that has it in one branch only
-	envPlaces []Place  // of Env
-	notes     []Note   // on how it was written
-	bare      bool     // there was no program
-	config    error    // why the file of --config was not read
+	typed     []typed // how Args were written
+	envPlaces []Place // of Env
+	notes     []Note  // on how it was written
+	bare      bool    // there was no program
+	through   string  // the program that hands its arguments to the engine, "" for none
+	config    error   // why the file of --config was not read
+}
+
+// typed is how an argument was written.
+type typed struct {
+	place Place
+	open  string // what of it the text doesn't define
+	maybe string // the variable that has it in one branch only
+	// option says that maybe is the variable that has it unless who calls the text gives
+	// another.
+	option bool
 }
 
 // ArgPlace is where the argument with the index was typed.
 func (l Launch) ArgPlace(index int) Place {
-	if index < 0 || index >= len(l.places) {
+	if index < 0 || index >= len(l.typed) {
 		return l.Place
 	}
-	return l.places[index]
+	return l.typed[index].place
 }
 
 // ParseCommands finds the starts of vLLM, SGLang and the Simulator in what people
@@ -89,11 +98,10 @@ func ParseCommandsOf(kind kvlayout.Engine, text string) Script {
 		return r.out
 	}
 	s := &shell{reader: r, src: text, wrote: []span{{0, 0}}, vars: newScope(nil)}
-	if !s.manifest() {
-		s.run()
-	}
+	s.all()
+	s.unopened()
 	r.dangling()
-	if len(r.out.Launches) == 0 {
+	if len(r.out.Launches) == 0 && !r.refused {
 		r.unread(0, "no command here starts vLLM or SGLang")
 	}
 	return r.out
@@ -104,17 +112,25 @@ type reader struct {
 	text string
 	out  Script
 
-	bare     kvlayout.Engine // whose arguments may stand without a program
-	expanded int             // bytes that variables added
-	nested   int             // texts inside the text
-	stored   int             // words of variables
-	settings int             // settings of variables
-	commands int             // that have words
-	over     bool            // a bound is reached: nothing more is read
-	args     int             // arguments of launches
-	framed   int             // branches and loops
-	heres    int             // texts of $(cat <<END) that were looked for
-	merged   int             // words of arrays that branches set apart
+	bare     kvlayout.Engine      // whose arguments may stand without a program
+	expanded int                  // bytes that variables added
+	nested   int                  // texts inside the text
+	stored   int                  // words of variables
+	settings int                  // settings of variables
+	commands int                  // that have words
+	over     bool                 // a bound is reached: nothing more is read
+	refused  bool                 // the text is told as what can't be read at all
+	args     int                  // arguments of launches
+	framed   int                  // branches and loops
+	heres    int                  // texts of $(cat <<END) that were looked for
+	merged   int                  // words of arrays that branches set apart
+	calls    int                  // of functions
+	passed   int                  // words of "$@"
+	spare    [maxCallDepth][]word // room for the words of commands in functions
+	// documents are in the order of the text; files are those that it writes, by the last
+	// part of their paths.
+	documents []*document
+	files     map[string]*document
 	// installed is the release of an engine that the text installs.
 	installed map[kvlayout.Engine]string
 
@@ -172,13 +188,15 @@ func brief(s string) string {
 // command is what a shell would start: words after expansion, the variables set
 // in front of them, and where it would run.
 type command struct {
-	shell *shell
-	words []word
-	env   []setting // what it is given besides; the later one of a name counts
-	alone bool      // it is given nothing else, not what the shell exports
-	image string
-	host  bool // with the network of its host
-	bare  bool // it has no program
+	shell   *shell
+	words   []word
+	env     []setting // what it is given besides; the later one of a name counts
+	alone   bool      // it is given nothing else, not what the shell exports
+	image   string
+	host    bool      // with the network of its host
+	bare    bool      // it has no program
+	through string    // the program that hands its arguments to the engine
+	stdin   *document // what it reads, where that is a here-document that may start an engine
 }
 
 // given is all that the command is given.
@@ -211,17 +229,14 @@ func (c command) launch(kind kvlayout.Engine, at int, args []word) {
 	r.args += len(args)
 	l := Launch{
 		Engine: kind, Place: r.place(at), Image: c.image, HostNetwork: c.host, Version: VersionOf(kind, c.image),
-		Args: make([]string, 0, len(args)), places: make([]Place, 0, len(args)), open: make([]string, 0, len(args)),
-		maybe: make([]string, 0, len(args)), bare: c.bare,
+		Args: make([]string, 0, len(args)), typed: make([]typed, 0, len(args)), bare: c.bare, through: c.through,
 	}
 	if c.image == "" {
 		l.Version = r.installed[kind]
 	}
 	for _, w := range args {
 		l.Args = append(l.Args, w.text)
-		l.places = append(l.places, r.place(w.at))
-		l.open = append(l.open, w.open)
-		l.maybe = append(l.maybe, w.maybe)
+		l.typed = append(l.typed, typed{r.place(w.at), w.open, w.maybe, w.option})
 	}
 	if b := c.shell.broken; b.text != "" {
 		l.notes = append(l.notes, Note{Place: r.place(b.at), Kind: Stops, Text: b.text})

@@ -63,7 +63,10 @@ func addTexts(f *testing.F) {
 		"kubectl run --image -- ", "env -u", "timeout", "python -m", "<<A\n<<'", "vllm serve \\", "a=<b>c vllm serve $a$a", "ssh x 'ssh y \"vllm serve z\"'",
 		"if [ -z $A ]; then A=(1); elif x; then A+=(2); else B=3; fi; vllm serve m ${A[@]} $B", "case $R in p) A=1;; *) A=2; esac; vllm serve $A",
 		"A=$(cat <<E\n$B $((1+2))\nE\n)\nvllm serve \"$A\" $((A*-2))", "command: [vllm, serve, $(M)]\nenv: [{name: M, value: é}]\n", "services:\n  a:\n    command: >\n      vllm serve\n      'm n'\n",
-		"spec: {containers: [{command: [sh, -c], args: ['vllm serve m \\\n -tp 8']}]}", "- vllm\n- serve\n- |\n  m\n",
+		"spec: {containers: [{command: [sh, -c], args: ['vllm serve m \\\n -tp 8']}]}",
+		"f() { local a=$1; shift; vllm serve $a \"$@\"; }\nf m -tp 2; set -- x; f \"${@:1}\" $# $*", "cat >r.sh <<E\nvllm serve \\$1\nE\n. r.sh m; ssh x sh -s <<'E'\nvllm serve m\nE\n",
+		"[Service]\nEnvironment='A=b c'\nExecStart=@vllm serve $A \\\n -tp 8\n", "while getopts a: o; do case $o in a) A=$OPTARG;; *) B=1; esac; done; vllm serve $A$B",
+		"- vllm\n- serve\n- |\n  m\n",
 	} {
 		f.Add(text)
 	}

@@ -30,6 +30,15 @@ type shell struct {
 	broken    broken // where a shell would end the command that is read
 	braces    int    // failed looks for JSON without quotes
 
+	functions map[string]*function
+	defined   []*function // in the order of their definition
+	callDepth int
+	locals    []setting // values before the function that is read
+	target    string    // file that the command writes
+	stdin     *document // what the command reads
+	// documentsTo is the end of the last here-document that this line begins.
+	documentsTo int
+
 	b wordBuilder
 }
 
@@ -51,13 +60,23 @@ func (s *shell) run() {
 	}
 }
 
+// all reads the text as what it is.
+func (s *shell) all() {
+	if !s.manifest() && !s.unit() {
+		s.run()
+		s.uncalled()
+	}
+}
+
 // command reads one simple command and has it carried out. It says false at the
 // end of the text.
 func (s *shell) command() bool {
 	s.words, s.sets = s.words[:0], s.sets[:0]
 	s.broken, s.continued = broken{}, -1
+	s.target, s.stdin = "", nil
 	s.guarded, s.guards = s.guards && s.tested, false
 	s.fence()
+	s.pattern()
 	for {
 		s.blanks()
 		if s.pos >= len(s.src) {
@@ -78,6 +97,7 @@ func (s *shell) command() bool {
 			s.operator(c)
 			s.end()
 			return true
+		case len(s.words)+len(s.sets) == 0 && s.defines():
 		default:
 			s.word()
 		}
@@ -173,17 +193,7 @@ func (s *shell) operator(c byte) {
 }
 
 func (s *shell) skipHeredoc(end string) {
-	start := s.pos
-	for s.pos < len(s.src) {
-		line, _, _ := strings.Cut(s.src[s.pos:], "\n")
-		s.pos = min(s.pos+len(line)+1, len(s.src))
-		if strings.TrimLeft(strings.TrimRight(line, "\r"), "\t") == end {
-			break
-		}
-	}
-	if body := s.src[start:s.pos]; strings.Contains(body, "vllm") || strings.Contains(body, "sglang") {
-		s.note(s.at(start), "the lines up to %s are data of the command above, and were not read as commands", brief(end))
-	}
+	_, s.pos = heredocEnd(s.src, s.pos, end)
 }
 
 // redirect skips a redirection and its target, and remembers here-documents.
@@ -204,10 +214,17 @@ func (s *shell) redirect() {
 	if len(s.words) == before {
 		return
 	}
-	if op == "<<" && len(s.heredocs) < maxNested {
-		s.heredocs = append(s.heredocs, s.words[before].text)
-	}
+	w := s.words[before]
 	s.words = s.words[:before]
+	switch {
+	case op == "<<" && len(s.heredocs) < maxNested:
+		s.heredocs = append(s.heredocs, w.text)
+		s.document(w.text, !w.plain)
+	case op == "<":
+		s.stdin = s.written(w.text)
+	case op == ">" || op == ">>":
+		s.target = w.text
+	}
 }
 
 // word reads the next word, or a variable that is set in front of the command.

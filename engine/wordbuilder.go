@@ -1,6 +1,9 @@
 package engine
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // word is a word of a command after quoting and expansion.
 type word struct {
@@ -14,7 +17,10 @@ type word struct {
 	// maybe is the variable that has the word on some ways through the text only, or
 	// where something is open, other values on other ways.
 	maybe string
-	plain bool // nothing of it was quoted or expanded
+	// option says that the variable of maybe has the word unless who calls the text gives
+	// another: it is nothing that the text leaves open.
+	option bool
+	plain  bool // nothing of it was quoted or expanded
 }
 
 // span says that the text from an offset on was written at another one.
@@ -58,15 +64,8 @@ func (w word) plus(more word) word {
 			spans = append(spans, span{s.from + int32(len(w.text)), s.at})
 		}
 	}
-	open := w.open
-	if open == "" {
-		open = more.open
-	}
-	maybe := w.maybe
-	if maybe == "" {
-		maybe = more.maybe
-	}
-	return word{text: w.text + more.text, open: open, maybe: maybe, at: w.at, spans: spans}
+	maybe, option := doubt(w.maybe, w.option, more.maybe, more.option)
+	return word{text: w.text + more.text, open: cmp.Or(w.open, more.open), maybe: maybe, option: option, at: w.at, spans: spans}
 }
 
 // wordBuilder collects the pieces of a word. A word that is one piece of the
@@ -81,6 +80,7 @@ type wordBuilder struct {
 	plain    bool
 	open     string
 	maybe    string
+	option   bool
 }
 
 func (b *wordBuilder) reset() { *b = wordBuilder{buf: b.buf[:0], spans: b.spans[:0], plain: true} }
@@ -139,6 +139,14 @@ func (b *wordBuilder) copy(src string) {
 	}
 }
 
+// doubt is that of two words' maybe and option which leaves more open.
+func doubt(maybe string, option bool, other string, otherOption bool) (string, bool) {
+	if maybe == "" || option && other != "" {
+		return other, otherOption
+	}
+	return maybe, option
+}
+
 func (b *wordBuilder) unknown(what string) {
 	if b.open == "" {
 		b.open = what
@@ -147,7 +155,7 @@ func (b *wordBuilder) unknown(what string) {
 
 // word is what was collected; start is where it began.
 func (b *wordBuilder) word(src string, start int) word {
-	w := word{open: b.open, maybe: b.maybe, at: start, plain: b.plain}
+	w := word{open: b.open, maybe: b.maybe, option: b.option, at: start, plain: b.plain}
 	if b.expanded && len(b.spans) > 0 {
 		w.at = int(b.spans[0].at)
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -25,13 +26,17 @@ var prefixPrograms = map[string]prefixProgram{
 // launcherPrograms run a command somewhere in their arguments; their options are
 // not read.
 var launcherPrograms = []string{
-	"srun", "mpirun", "mpiexec", "torchrun", "ray", "uv", "uvx", "poetry", "pipenv", "conda", "micromamba", "accelerate",
+	"srun", "sbatch", "mpirun", "mpiexec", "torchrun", "ray", "uv", "uvx", "poetry", "pipenv", "conda", "micromamba", "accelerate",
 	"apptainer", "singularity", "enroot", "tmux", "screen", "script", "su", "runuser", "ssh", "pdsh", "watch", "flock", "chroot", "nsenter", "parallel", "eval", "docker-compose",
 }
 
 var enginePrograms = map[string]kvlayout.Engine{
 	"vllm": kvlayout.VLLM, "sglang": kvlayout.SGLang, path.Base(SimulatorBinary): kvlayout.Simulator,
 }
+
+// handsOver are modules that serve by an engine: they take its arguments, and others
+// for themselves.
+var handsOver = regexp.MustCompile(`^(dynamo|infera\.engine)\.(vllm|sglang)$`)
 
 // notContinued is about a line of flags by itself.
 const notContinued = "this line begins with flags and belongs to no command: the line before it does not end in a backslash, or a comment ends it"
@@ -101,6 +106,9 @@ func (c *command) unwrap() bool {
 	case slices.Contains(launcherPrograms, name):
 		c.search()
 		return false
+	case c.shell.written(c.words[0].text) != nil:
+		c.open(c.shell.written(c.words[0].text), c.words[1:])
+		return false
 	default:
 		c.installs()
 		return false
@@ -114,6 +122,7 @@ func (c command) engine() bool {
 	if kind == "" {
 		return n > 0
 	}
+	c.through = handsOver.FindString(c.words[n-1].text)
 	c.launch(kind, c.words[0].at, c.words[n:])
 	return true
 }
@@ -157,6 +166,9 @@ func engineProgram(words []word) (kvlayout.Engine, int) {
 func engineModule(module, next string, n int) (kvlayout.Engine, int) {
 	if script, ok := strings.CutSuffix(module, ".py"); ok {
 		module = strings.ReplaceAll(script, "/", ".")
+	}
+	if handsOver.MatchString(module) {
+		return enginePrograms[module[strings.LastIndexByte(module, '.')+1:]], n
 	}
 	switch {
 	case strings.HasSuffix(module, "vllm.entrypoints.openai.api_server"):
@@ -230,6 +242,10 @@ func (w word) setting(n int) setting {
 // shellProgram reads the text after -c.
 func (c command) shellProgram() {
 	for i, w := range c.words[1:] {
+		if d := c.shell.written(w.text); d != nil {
+			c.open(d, c.words[i+2:])
+			return
+		}
 		if !strings.HasPrefix(w.text, "-") && !strings.HasPrefix(w.text, "+") {
 			if strings.HasSuffix(w.text, ".sh") {
 				c.shell.note(w.at, "the script %s is not read", brief(w.text))
@@ -238,14 +254,17 @@ func (c command) shellProgram() {
 			continue // the value of -o
 		}
 		if strings.HasPrefix(w.text, "-") && !strings.HasPrefix(w.text, "--") && strings.HasSuffix(w.text, "c") && i+2 < len(c.words) {
-			c.inside(c.words[i+2])
+			c.inside(c.words[i+2], c.words[min(i+4, len(c.words)):])
 			return
 		}
 	}
+	if c.stdin != nil {
+		c.open(c.stdin, nil)
+	}
 }
 
-// inside reads a text inside the text.
-func (c command) inside(w word) {
+// inside reads a text inside the text, with its arguments where they are known.
+func (c command) inside(w word, args []word) {
 	r := c.shell.reader
 	if c.shell.depth == maxDepth || r.nested == maxNested {
 		r.note(w.at, "commands inside commands are read up to %d deep and %d in all: this one was not", maxDepth, maxNested)
@@ -254,9 +273,12 @@ func (c command) inside(w word) {
 	r.nested++
 	inner := &shell{
 		reader: r, src: w.text, wrote: w.origin(), depth: c.shell.depth + 1, vars: newScope(c.given()),
-		image: c.image, host: c.host,
+		image: c.image, host: c.host, functions: c.shell.functions, callDepth: c.shell.callDepth,
 	}
-	inner.run()
+	if args != nil {
+		inner.setArguments(args)
+	}
+	inner.all()
 }
 
 // search looks for an engine in the arguments of a program whose options are not
@@ -265,6 +287,7 @@ func (c command) search() {
 	for i := 1; i < len(c.words); i++ {
 		w := c.words[i]
 		if kind, n := engineProgram(c.words[i:]); kind != "" {
+			c.through = handsOver.FindString(c.words[i+n-1].text)
 			c.launch(kind, w.at, c.words[i+n:])
 			return
 		}
@@ -274,9 +297,16 @@ func (c command) search() {
 			return
 		}
 		if strings.ContainsAny(w.text, " \n") && (strings.Contains(w.text, "vllm") || strings.Contains(w.text, "sglang")) {
-			c.inside(w)
+			c.inside(w, nil)
 			return
 		}
+		if d := c.shell.written(w.text); d != nil {
+			c.open(d, c.words[i+1:])
+			return
+		}
+	}
+	if c.stdin != nil {
+		c.open(c.stdin, nil)
 	}
 }
 

@@ -53,6 +53,8 @@ func fewNodes(text string) error {
 var (
 	// yamlStart is how a text of YAML or JSON begins, and no command.
 	yamlStart = regexp.MustCompile(`^(\[|\{\s*"|- |---(\s|$)|[A-Za-z_][\w.-]*:(\s|$))`)
+	// chartValue is what the templates of a Helm chart take from it.
+	chartValue = regexp.MustCompile(`\{\{[^}]*\.(Values|Release|Chart|Capabilities)\b`)
 	// yamlCommand is a line that has a container's command.
 	yamlCommand = regexp.MustCompile(`(?m)^\s*(- )?"?(command|args|entrypoint|image)"?:(\s|$)`)
 )
@@ -71,14 +73,21 @@ func looksYAML(text string) bool {
 // either, and arguments that are a list. It says false for a text that is none of
 // these.
 func (s *shell) manifest() bool {
-	if !looksYAML(s.src) {
+	at := strings.Index(s.src, "{{")
+	if !looksYAML(s.src) && (at < 0 || strings.TrimSpace(s.src[:at]) != "") {
 		return false
 	}
 	docs, err := parseYAML(s.src)
+	if at >= 0 && (err != nil || chartValue.MatchString(s.src)) {
+		s.unread(s.at(at), "this is a template of a Helm chart, whose values are not here: render it with helm template and give what that prints")
+		s.refused = true
+		return true
+	}
 	m := manifestReader{shell: s, lines: lineStarts(s.src)}
 	if err != nil {
 		if yamlCommand.MatchString(s.src) {
 			s.unread(0, "this looks like a manifest, but %s", err)
+			s.refused = true
 			return true
 		}
 		return false

@@ -160,7 +160,7 @@ func (p *planner) record() {
 			continue
 		}
 		p.recorded = true
-		p.create(controllerRevision(p.pool, string(s.role), s.hash, p.resolved.Pairing, p.number, rec))
+		p.create(controllerRevision(p.pool, string(s.role), s.hash, p.resolved.pairing, p.number, rec))
 		p.note(Progressing, v1alpha1.ReasonCreating, fmt.Sprintf("revision %s of %s is recorded", s.hash, s.role))
 	}
 }

@@ -28,7 +28,7 @@ func Status(pool *v1alpha1.PDPool, seen Observed, plan Plan, applyErr error) v1a
 	status := v1alpha1.PDPoolStatus{
 		ObservedGeneration: pool.Generation,
 		Layout:             layoutText(p.prefill.side.Layout) + " -> " + layoutText(p.decode.side.Layout),
-		Pairing:            p.resolved.Pairing,
+		Pairing:            p.resolved.pairing,
 		Transfer: v1alpha1.TransferStatus{
 			Mode:        v1alpha1.TransferMode(p.resolved.Mode),
 			Mover:       v1alpha1.Mover(p.resolved.Mover),

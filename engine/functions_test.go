@@ -1,0 +1,114 @@
+package engine_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pdpool/pdpool/engine"
+)
+
+// TestArguments holds that what a text gives its own parts is read there: functions,
+// bash -c, and scripts that it writes and runs.
+func TestArguments(t *testing.T) {
+	for _, tc := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"function", "serve() {\n  vllm serve \"$1\" -tp $2\n}\nserve m 4", []string{"vLLM|m|-tp|4"}},
+		{"function keyword", "function serve {\n  vllm serve ${1} -tp ${2:-8}\n}\nserve m &", []string{"vLLM|m|-tp|8"}},
+		{"on one line", "go() { vllm serve \"$@\"; }; go m -tp 4", []string{"vLLM|m|-tp|4"}},
+		{"called twice", "s() { A=$3 vllm serve $1 --port $2; }\ns m 1 x\ns n 2 y", []string{"A=x vLLM|m|--port|1", "A=y vLLM|n|--port|2"}},
+		{"locals", "s() {\n local model=\"$1\" tp=$2\n local extra=(--x)\n extra+=(-tp \"$tp\")\n vllm serve \"$model\" \"${extra[@]}\"\n}\nmodel=z; s m 4; vllm serve $model", []string{"vLLM|m|--x|-tp|4", "vLLM|z"}},
+		{"in a function", "a() { vllm serve \"$@\"; }\nb() { a m \"${@:2}\"; }\nb x -tp 2", []string{"vLLM|m|-tp|2"}},
+		{"wrapper", "run() { echo \"+ $*\"; \"$@\"; }\nrun vllm serve m -tp 2", []string{"vLLM|m|-tp|2"}},
+		{"shift", "s() { local role=$1; shift; R=$role vllm serve \"$@\"; }\ns prefill m -tp 2", []string{"R=prefill vLLM|m|-tp|2"}},
+		{"condition", "s() { vllm serve $1; }\nif ! s m; then exit 1; fi", []string{"vLLM|m"}},
+		{"never called", "s() { vllm serve m -tp 4; }\ntrap s TERM", []string{"vLLM|m|-tp|4"}},
+		{"not at its definition", "M=a; s() { vllm serve $M; }\nM=b; s", []string{"vLLM|b"}},
+		{"braces in quotes", "s() { vllm serve m --x '{\"a\":{\"b\":1}}' \"${V[@]}\" # }\n}\nV=(-tp 2)\ns", []string{"vLLM|m|--x|{\"a\":{\"b\":1}}|-tp|2"}},
+		{"recursion", "s() { vllm serve m; s; }\ntrue", nil},
+		{"variable in front", "s() { vllm serve $M; }\nM=a s\nM=b; s", []string{"M=a vLLM|a", "vLLM|b"}},
+		{"bash -c with arguments", "bash -lc 'exec vllm serve \"$1\" --port \"$2\" \"${@:3}\"' bash m 80 -tp 2", []string{"vLLM|m|--port|80|-tp|2"}},
+		{"bash -c without", "bash -c 'vllm serve m \"$@\"'", []string{"vLLM|m"}},
+		{"set --", "set -- m -tp 2\nset -- \"$@\" --port 1\nvllm serve \"$@\"", []string{"vLLM|m|-tp|2|--port|1"}},
+		{"default of an argument", "M=${1:-m} TP=${2-4}\nvllm serve $M -tp $TP", []string{"vLLM|m|-tp|4"}},
+		{"comment in backquotes", "vllm serve m `# the network` --port 1 \\\n  `# parallelism` \\\n  -tp 2", []string{"vLLM|m|--port|1|-tp|2"}},
+		{"script", "cat > run.sh <<'EOF'\n#!/bin/bash\nvllm serve \"$1\" -tp ${2:-4}\nEOF\nchmod +x run.sh && ./run.sh m 8", []string{"vLLM|m|-tp|8"}},
+		{"script by bash", "TP=4\ncat <<EOF > /tmp/run.sh\nvllm serve \\$1 -tp $TP\nEOF\nnohup bash /tmp/run.sh m > log &", []string{"vLLM|m|-tp|4"}},
+		{"script in a container", "tee run.sh <<'EOF' > /dev/null\nvllm serve m -tp 4\nEOF\ndocker run -v $PWD:/w img:1 bash /w/run.sh", []string{"vLLM|m|-tp|4"}},
+		{"script of a batch", "cat > job.sbatch <<'EOF'\n#!/bin/bash\n#SBATCH -N1\nsrun vllm serve m -tp 8\nEOF\nsbatch --nodes 1 job.sbatch", []string{"vLLM|m|-tp|8"}},
+		{"script that is sourced", "cat > s.sh <<'EOF'\nM=m\ns() { vllm serve $M -tp $1; }\nEOF\nsource ./s.sh\ns 2", []string{"vLLM|m|-tp|2"}},
+		{"standard input", "ssh node1 bash -s <<'EOF'\nvllm serve m -tp 2\nEOF\nsbatch <<EOF\n#!/bin/sh\nvllm serve n\nEOF", []string{"vLLM|m|-tp|2", "vLLM|n"}},
+		{"a script that is run elsewhere", "cat > a.sh <<'EOF'\nvllm serve m\nEOF\ncat > b.sh <<'EOF'\nvllm serve n\nEOF", []string{"vLLM|m", "vLLM|n"}},
+		{"a manifest", "kubectl apply -f - <<EOF\nkind: Pod\nspec:\n  containers:\n  - image: vllm/vllm-openai-rocm:v0.33.0\n    args: [--model, m, -tp, \"2\"]\nEOF", []string{"vLLM|--model|m|-tp|2"}},
+		{"data", "python3 - <<'EOF'\nimport vllm\nEOF\nvllm serve m", []string{"vLLM|m"}},
+		{"unit", "[Unit]\nDescription=x\n[Service]\nEnvironment=\"TP=4\" A=1\nEnvironment=B=2\nExecStart=-/usr/bin/vllm serve m \\\n  -tp ${TP}\nRestart=always\n", []string{"TP=4 A=1 B=2 vLLM|m|-tp|4"}},
+		{"unit with a container", "[Service]\nExecStartPre=-/usr/bin/docker rm -f v\nExecStart=/usr/bin/docker run --rm --name v vllm/vllm-openai:v0.33.0 --model m\n", []string{"vLLM|--model|m"}},
+		{"patterns", "while [[ $# -gt 0 ]]; do\n  case \"$1\" in\n    -m|--model) M=\"$2\"; shift 2 ;;\n    # the degree\n    --tp) TP=$2; shift 2;;\n    *) echo \"unknown $1\"; exit 1;;\n  esac\ndone\nvllm serve m", []string{"vLLM|m"}},
+		{"dynamo", "python3 -m dynamo.sglang --model-path m --disaggregation-mode prefill", []string{"SGLang|--model-path|m|--disaggregation-mode|prefill"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := engine.ParseCommands(tc.text)
+			if diff := cmp.Diff(tc.want, launches(s)); diff != "" && tc.want != nil {
+				t.Errorf("%s\n%s\nnotes %v", tc.text, diff, s.Notes)
+			}
+			for _, n := range s.Notes {
+				if n.Kind == engine.Unread && tc.want != nil {
+					t.Errorf("%s\nunread: %s", tc.text, n)
+				}
+			}
+		})
+	}
+}
+
+// TestTemplatesAreNamed holds that a chart's template is told as what it is, with its
+// place and what to do.
+func TestTemplatesAreNamed(t *testing.T) {
+	for _, text := range []string{
+		"apiVersion: apps/v1\nkind: Deployment\nspec:\n  containers:\n  - image: {{ .Values.image }}\n    args: [\"--model\", \"{{ .Values.model }}\"]\n",
+		"{{- if .Values.prefill.enabled }}\nkind: Deployment\nspec:\n  command: [vllm, serve, m]\n{{- end }}\n",
+		"kind: Pod\nspec:\n  containers:\n  - command: [vllm, serve]\n    args:\n    {{- toYaml .Values.args | nindent 4 }}\n",
+	} {
+		s := engine.ParseCommands(text)
+		if len(s.Notes) != 1 || s.Notes[0].Kind != engine.Unread || !strings.Contains(s.Notes[0].Text, "template of a Helm chart") ||
+			!strings.Contains(s.Notes[0].Text, "helm template") || s.Notes[0].Place.Line != 1+strings.Count(text[:strings.Index(text, "{{")], "\n") {
+			t.Errorf("%s\n%v", text, s.Notes)
+		}
+	}
+	if s := engine.ParseCommands("docker inspect --format '{{.State.Running}}' x\nvllm serve m"); len(s.Launches) != 1 || len(s.Notes) > 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestOptionsOfTheCaller holds that what a script is called with does not hide what it
+// does without, and that this is said of what rules depend on.
+func TestOptionsOfTheCaller(t *testing.T) {
+	for _, loop := range []string{
+		"while [[ $# -gt 0 ]]; do\n  case \"$1\" in\n    -m | --model) MODEL=\"$2\"; shift 2 ;;\n    --tp=*) TP=\"${1#*=}\"; shift ;;\n    --port) PORT=$2; shift 2 ;;\n    -h|--help) usage ;;\n    *) echo \"what is $1\" >&2; exit 1 ;;\n  esac\ndone\n",
+		"while getopts \"m:t:p:h\" opt; do\n  case $opt in\n    m) MODEL=$OPTARG ;;\n    t) TP=${OPTARG} ;;\n    p) PORT=$OPTARG;;\n    \\?) exit 1 ;;\n  esac\ndone\nshift $((OPTIND-1))\n",
+		"if [ -n \"$1\" ]; then MODEL=$1; fi\n[ -n \"$2\" ] && TP=$2\nif [ $# -gt 2 ]; then\n  PORT=$3\nfi\n",
+	} {
+		text := "MODEL=a/b\nTP=4\nPORT=8000\n" + loop + "vllm serve \"$MODEL\" -tp $TP --port \"$PORT\""
+		s := engine.ParseCommandsOf("vLLM", text)
+		if diff := cmp.Diff([]string{"vLLM|a/b|-tp|4|--port|8000"}, launches(s)); diff != "" || len(s.Notes) > 0 {
+			t.Errorf("%s\n%s\nnotes %v", text, diff, s.Notes)
+			continue
+		}
+		in, notes := s.Launches[0].Read()
+		said := 0
+		for _, n := range notes {
+			if strings.Contains(n.Text, "unless the arguments that the text is called with say another") && n.Kind == engine.Remark {
+				said++
+			}
+		}
+		if in.Model != "a/b" || in.Layout.TP != 4 || said != 2 {
+			t.Errorf("%s\n%+v\n%v", text, in.Layout, notes)
+		}
+	}
+	s := engine.ParseCommands("while getopts t: o; do case $o in t) TP=$OPTARG;; esac; done\nvllm serve m -tp $TP")
+	if in, notes := s.Launches[0].Read(); in.Layout.TP != 0 || !strings.Contains(engine.Script{Notes: notes}.Notes[0].Text, "is not known") {
+		t.Errorf("%+v, %v", in.Layout, notes)
+	}
+}
