@@ -37,15 +37,10 @@ func memoryLimit(container string) corev1.EnvVar {
 	}}}
 }
 
-// agentResources are what an agent has when the spec says nothing.
-func agentResources(spec *corev1.ResourceRequirements) corev1.ResourceRequirements {
-	if spec != nil {
-		return *spec
-	}
-	return corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")},
-		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
-	}
+// agentResources are what an agent has when the spec says nothing. Nobody changes them.
+var agentResources = corev1.ResourceRequirements{
+	Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")},
+	Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
 }
 
 // agentPort is the name of the agent's port for probes, metrics and questions.
@@ -96,7 +91,7 @@ func (r *Resolved) agentConfig(pool *v1alpha1.PDPool, role kvlayout.Role) agentc
 	s := r.Side(role)
 	c := agentconfig.Config{
 		Version: agentconfig.Version, Namespace: pool.Namespace, Pool: pool.Name, PoolUID: string(pool.UID),
-		Revision: r.roleRevision(&pool.Spec, role), Pods: s.Pods, Role: role, Pairing: r.Pairing,
+		Revision: r.roleRevision(&pool.Spec, role), Pods: s.Pods, Role: role, Pairing: r.pairing,
 		Engine: r.Engine, EngineVersion: r.Version, Mover: r.Mover, Mode: r.Mode, Backend: r.Backend, Model: r.Model, Served: r.Served,
 		Layout: s.Layout, Block: s.BlockSize, KVType: s.KVType, KV: r.Geometry, Timeouts: r.Timeouts,
 		KeyDir: pathKey,

@@ -40,7 +40,7 @@ func (f Fit) All() bool {
 // pod on the node with the fewest free devices that has enough. It decides on nothing,
 // and of several programs that want the same devices the scheduler chooses.
 func (inv *Inventory) Fit(pool *v1alpha1.PDPool) Fit {
-	r := Resolve(bareSpec(pool), Defaults{})
+	r := resolveBare(pool)
 	p := packing{oneHost: r.oneHost()}
 	for i, role := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
 		p.roles[i] = r.demand(&pool.Spec, role)

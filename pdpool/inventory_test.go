@@ -273,7 +273,7 @@ func TestDeviceFieldsRoll(t *testing.T) {
 	chosen := simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.GPU.DeviceIDs = []string{"75a3", "74a1"} }))
 	turned := simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.GPU.DeviceIDs = []string{"74a1", "75a3"} }))
 	a, b, c := Resolve(plain, testDefaults), Resolve(chosen, testDefaults), Resolve(turned, testDefaults)
-	if a.Pairing != b.Pairing {
+	if a.pairing != b.pairing {
 		t.Error("other devices change the pairing key")
 	}
 	if a.roleRevision(&plain.Spec, kvlayout.Decode) == b.roleRevision(&chosen.Spec, kvlayout.Decode) {

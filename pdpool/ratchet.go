@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -52,10 +53,19 @@ func placeless(s string) string {
 	return places.ReplaceAllString(s, "")
 }
 
+// broughtBy tells of each refusal of the new pool whether the update brings it. What the
+// old pool is refused for is looked for with the first: most updates have none.
+func broughtBy(old, pool *v1alpha1.PDPool, before, after *Resolved) func(kvlayout.Problem) bool {
+	found := sync.OnceValues(func() (known, about) { return knownOf(old, *before, after), aboutOf(pool, after) })
+	return func(p kvlayout.Problem) bool {
+		k, now := found()
+		return !k.has(p, now)
+	}
+}
+
 // knownOf is what is wrong with the old pool, as it is and with the mover that the new
 // one resolves to.
-func knownOf(old *v1alpha1.PDPool, after *Resolved) known {
-	before := Resolve(bareSpec(old), Defaults{})
+func knownOf(old *v1alpha1.PDPool, before Resolved, after *Resolved) known {
 	out := known{}
 	take := func(r Resolved) {
 		count, a := known{}, aboutOf(old, &r)

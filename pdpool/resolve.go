@@ -55,8 +55,9 @@ type Resolved struct {
 	Router         Router
 	// NetworkPolicy says that the operator keeps policies for the pool's pods.
 	NetworkPolicy bool
-	// Pairing is the pairing key: a hash of all that two instances must agree on.
-	Pairing string
+	// pairing is the pairing key: a hash of all that two instances must agree on. Resolve
+	// sets it, and verdicts do without.
+	pairing string
 }
 
 // Side is one role of a resolved pool.
@@ -106,6 +107,16 @@ func (r *Resolved) Side(role kvlayout.Role) *Side {
 // work is told by Check. What an earlier look decided for the same generation is
 // taken from the status, so that another version of the operator keeps it.
 func Resolve(pool *v1alpha1.PDPool, d Defaults) Resolved {
+	r := resolve(pool, d)
+	r.pairing = hash(16, r.agreement(&pool.Spec))
+	return r
+}
+
+// resolveBare resolves what a spec says by itself: verdicts count no decision of an
+// earlier look, and no setting of an operator.
+func resolveBare(pool *v1alpha1.PDPool) Resolved { return resolve(bareSpec(pool), Defaults{}) }
+
+func resolve(pool *v1alpha1.PDPool, d Defaults) Resolved {
 	spec := &pool.Spec
 	r := Resolved{
 		Engine:         kvlayout.Engine(spec.Engine.Type),
@@ -114,7 +125,7 @@ func Resolve(pool *v1alpha1.PDPool, d Defaults) Resolved {
 		Mode:           kvlayout.Mode(cmp.Or(spec.Transfer.Mode, v1alpha1.TransferWrite)),
 		GPUResource:    cmp.Or(spec.GPU.ResourceName, v1alpha1.DefaultGPUResource),
 		DevicesPerNode: int(cmp.Or(spec.GPU.DevicesPerNode, defaultDevicesPerNode)),
-		AgentResources: agentResources(spec.Transfer.Resources),
+		AgentResources: given(spec.Transfer.Resources, agentResources),
 		Timeouts: agentconfig.Timeouts{
 			Transfer:     int(cmp.Or(spec.Transfer.TransferTimeoutSeconds, defaultTransfer)),
 			Defer:        int(cmp.Or(spec.Transfer.DeferTimeoutSeconds, defaultDefer)),
@@ -137,7 +148,6 @@ func Resolve(pool *v1alpha1.PDPool, d Defaults) Resolved {
 	r.Router = router(spec.Router, d)
 	r.Router.Registrations = r.Mover == kvlayout.MoverEngine
 	r.NetworkPolicy = cmp.Or(spec.Network.Policy, v1alpha1.NetworkPolicyManaged) == v1alpha1.NetworkPolicyManaged
-	r.Pairing = r.pairing(spec)
 	return r
 }
 
@@ -295,17 +305,20 @@ func (r *Resolved) resolveMover(asked kvlayout.Mover) (kvlayout.Mover, string) {
 }
 
 func router(s v1alpha1.RouterSpec, d Defaults) Router {
-	out := Router{
-		Builtin:  cmp.Or(s.Mode, v1alpha1.RouterBuiltin) == v1alpha1.RouterBuiltin,
-		Replicas: int(cmp.Or(s.Replicas, defaultRouters)),
-		Image:    cmp.Or(s.Image, d.RouterImage),
+	return Router{
+		Builtin:   cmp.Or(s.Mode, v1alpha1.RouterBuiltin) == v1alpha1.RouterBuiltin,
+		Replicas:  int(cmp.Or(s.Replicas, defaultRouters)),
+		Image:     cmp.Or(s.Image, d.RouterImage),
+		Resources: given(s.Resources, routerResources),
 	}
-	if s.Resources != nil {
-		out.Resources = *s.Resources
-	} else {
-		out.Resources = routerResources()
+}
+
+// given are the resources that a spec asks for, else the default ones.
+func given(spec *corev1.ResourceRequirements, other corev1.ResourceRequirements) corev1.ResourceRequirements {
+	if spec != nil {
+		return *spec
 	}
-	return out
+	return other
 }
 
 // mergeEnv appends lists of variables; a later one of a name takes the place of

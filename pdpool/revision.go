@@ -34,14 +34,14 @@ type pairingInputs struct {
 	Backend  agentconfig.Backend   `json:"backend"`
 }
 
-// pairing is the pairing key of a resolved pool.
-func (r *Resolved) pairing(spec *v1alpha1.PDPoolSpec) string {
-	return hash(16, pairingInputs{
+// agreement is what the instances of a resolved pool agree on.
+func (r *Resolved) agreement(spec *v1alpha1.PDPoolSpec) pairingInputs {
+	return pairingInputs{
 		Version: hashVersion, Engine: r.Engine, Class: r.engineClass(), Model: r.Model, Geometry: spec.Model.Geometry,
 		KVTypes: [2]kvlayout.KVType{r.Prefill.KVType, r.Decode.KVType},
 		Blocks:  [2]int{r.Prefill.BlockSize, r.Decode.BlockSize},
 		Mode:    r.Mode, Mover: r.Mover, Backend: r.Backend,
-	})
+	}
 }
 
 // engineClass tells engines apart that don't understand each other on the wire:
@@ -89,7 +89,7 @@ type roleInputs struct {
 func (r *Resolved) roleRevision(spec *v1alpha1.PDPoolSpec, role kvlayout.Role) string {
 	s := r.Side(role)
 	return hash(8, roleInputs{
-		Version: hashVersion, Role: role, Pairing: r.Pairing, Served: r.Served, Layout: s.Layout,
+		Version: hashVersion, Role: role, Pairing: r.pairing, Served: r.Served, Layout: s.Layout,
 		MaxLength: s.MaxLength, KVMemory: r.KVMemory, GPUResource: r.GPUResource, Timeouts: r.Timeouts,
 		Image: cmp.Or(roleSpec(spec, role).Image, spec.Engine.Image),
 		Args:  s.Args, Env: s.Env, Resources: s.Resources, Template: canonical(s.Template),

@@ -18,7 +18,7 @@ import (
 // hashes are those of a pool's two roles and its pairing key.
 func hashes(pool *v1alpha1.PDPool, d Defaults) [3]string {
 	r := Resolve(pool, d)
-	return [3]string{r.roleRevision(&pool.Spec, kvlayout.Prefill), r.roleRevision(&pool.Spec, kvlayout.Decode), r.Pairing}
+	return [3]string{r.roleRevision(&pool.Spec, kvlayout.Prefill), r.roleRevision(&pool.Spec, kvlayout.Decode), r.pairing}
 }
 
 // TestHashesStay holds the hashes of pools that exist: another value replaces

@@ -76,7 +76,7 @@ func (r *Resolved) podTemplate(pool *v1alpha1.PDPool, role kvlayout.Role, d Defa
 		Volumes:                       r.volumes(pool, s),
 	}
 	if r.oneHost() {
-		spec.Affinity = sameHost(pool.Name, r.Pairing)
+		spec.Affinity = sameHost(pool.Name, r.pairing)
 	}
 	t := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{
@@ -86,7 +86,7 @@ func (r *Resolved) podTemplate(pool *v1alpha1.PDPool, role kvlayout.Role, d Defa
 				v1alpha1.LabelPool:      pool.Name,
 				v1alpha1.LabelRole:      string(role),
 				v1alpha1.LabelRevision:  r.roleRevision(&pool.Spec, role),
-				v1alpha1.LabelPairing:   r.Pairing,
+				v1alpha1.LabelPairing:   r.pairing,
 			},
 			Annotations: map[string]string{"kubectl.kubernetes.io/default-container": v1alpha1.ContainerEngine},
 		},

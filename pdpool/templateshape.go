@@ -78,7 +78,7 @@ func (s *shapeScan) token() {
 		s.text(begin)
 	case ' ', '\t', '\r', '\n', ':':
 	default:
-		for s.next < len(s.raw) && !bytes.ContainsRune([]byte(" \t\r\n,]}"), rune(s.raw[s.next])) {
+		for s.next < len(s.raw) && !ends(s.raw[s.next]) {
 			s.next++
 		}
 		s.scalar(s.raw[begin:s.next])
@@ -87,6 +87,11 @@ func (s *shapeScan) token() {
 		s.beyond = fmt.Sprintf("the template has more than %d values", maxTemplateValues)
 	}
 }
+
+func blank(b byte) bool { return b == ' ' || b == '\t' || b == '\r' || b == '\n' }
+
+// ends says whether a number, true, false or null ends before b.
+func ends(b byte) bool { return blank(b) || b == ',' || b == ']' || b == '}' }
 
 func (s *shapeScan) enter(list bool) {
 	s.values++
@@ -124,8 +129,11 @@ func (s *shapeScan) text(begin int) {
 		s.next++
 	}
 	s.next = min(s.next+1, len(s.raw))
-	whole := s.raw[begin:s.next]
-	if rest := bytes.TrimLeft(s.raw[s.next:], " \t\r\n"); len(rest) == 0 || rest[0] != ':' {
+	whole, behind := s.raw[begin:s.next], s.next
+	for behind < len(s.raw) && blank(s.raw[behind]) {
+		behind++
+	}
+	if behind == len(s.raw) || s.raw[behind] != ':' {
 		s.scalar(whole)
 		return
 	}

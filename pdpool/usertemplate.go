@@ -97,8 +97,11 @@ type templateEngine struct {
 }
 
 func engineIn(raw []byte) templateEngine {
+	if len(raw) == 0 {
+		return templateEngine{}
+	}
 	var t corev1.PodTemplateSpec
-	if len(raw) == 0 || json.Unmarshal(raw, &t) != nil {
+	if json.Unmarshal(raw, &t) != nil {
 		return templateEngine{}
 	}
 	for i := range t.Spec.Containers {

@@ -28,24 +28,25 @@ func Validate(old, pool *v1alpha1.PDPool) (refusals, warnings []kvlayout.Problem
 		return nil, nil
 	}
 	unchanged := old != nil && apiequality.Semantic.DeepEqual(old.Spec, pool.Spec)
-	bring := func(kvlayout.Problem) bool { return !unchanged }
-	r := Resolve(bareSpec(pool), Defaults{})
+	brings := func(kvlayout.Problem) bool { return !unchanged }
+	after := resolveBare(pool)
+	var before *Resolved
 	if old != nil && !unchanged {
-		before, now := knownOf(old, &r), aboutOf(pool, &r)
-		bring = func(p kvlayout.Problem) bool { return !before.has(p, now) }
+		r := resolveBare(old)
+		before, brings = &r, broughtBy(old, pool, &r, &after)
 	}
-	for _, p := range problemsOf(pool, &r, false) {
-		if p.Severity == kvlayout.Refuse && bring(p) {
+	for _, p := range problemsOf(pool, &after, false) {
+		if p.Severity == kvlayout.Refuse && brings(p) {
 			refusals = append(refusals, p)
 			continue
 		}
 		p.Severity = kvlayout.Warn
 		warnings = append(warnings, p)
 	}
-	if old != nil && !unchanged {
+	if before != nil {
 		refusals = append(refusals, checkFixed(old, pool)...)
 		if len(refusals) == 0 { // else nothing changes
-			warnings = append(warnings, warnOfGeneration(old, pool)...)
+			warnings = append(warnings, warnOfGeneration(old, pool, before, &after)...)
 		}
 	}
 	return firstOf(refusals), firstOf(warnings)
@@ -60,7 +61,7 @@ func Check(pool *v1alpha1.PDPool) []kvlayout.Problem {
 // Judge is Check, and what the pool is resolved to for it: by its spec alone, as if no
 // earlier look had decided anything, and without the images of an installation.
 func Judge(pool *v1alpha1.PDPool) (Resolved, []kvlayout.Problem) {
-	r := Resolve(bareSpec(pool), Defaults{})
+	r := resolveBare(pool)
 	return r, problemsOf(pool, &r, false)
 }
 
@@ -123,14 +124,13 @@ func checkFixed(old, pool *v1alpha1.PDPool) []kvlayout.Problem {
 }
 
 // warnOfGeneration tells of a change that replaces all instances at once.
-func warnOfGeneration(old, pool *v1alpha1.PDPool) []kvlayout.Problem {
-	before, after := Resolve(bareSpec(old), Defaults{}), Resolve(bareSpec(pool), Defaults{})
+func warnOfGeneration(old, pool *v1alpha1.PDPool, before, after *Resolved) []kvlayout.Problem {
 	message := "instances of the old and of the new spec can't pair"
 	switch {
 	case before.Mover != after.Mover:
 		message = "the mover changes from " + string(before.Mover) + " to " + string(after.Mover) + ": " + message
-	case before.Pairing == after.Pairing:
-		why := mixed(&before, &after)
+	case before.agreement(&old.Spec) == after.agreement(&pool.Spec):
+		why := mixed(before, after)
 		if why == "" {
 			return nil
 		}
@@ -148,14 +148,14 @@ func warnOfGeneration(old, pool *v1alpha1.PDPool) []kvlayout.Problem {
 func mixed(before, after *Resolved) string {
 	for _, role := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
 		was, is := before.Side(role).Layout, after.Side(role).Layout
+		if was == is {
+			continue
+		}
 		pair := after.Pair()
 		if role == kvlayout.Prefill {
 			pair.Prefill = before.Pair().Prefill
 		} else {
 			pair.Decode = before.Pair().Decode
-		}
-		if was == is {
-			continue
 		}
 		for _, p := range kvlayout.Compatible(pair) {
 			if p.Severity == kvlayout.Refuse {

@@ -57,20 +57,28 @@ func (*Authority) NeedLeaderElection() bool { return false }
 func (a *Authority) Start(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	told := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
 		}
-		wait := lookInterval
+		wait, reason := lookInterval, ""
 		if err := a.look(ctx, time.Now()); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
-			log.FromContext(ctx).Info("webhook certificate is not in place yet", "reason", err.Error())
-			wait = retryInterval
+			wait, reason = retryInterval, err.Error()
 		}
+		switch {
+		case reason == told:
+		case reason == "":
+			log.FromContext(ctx).Info("webhook certificate is in place")
+		default:
+			log.FromContext(ctx).Info("webhook certificate is not in place yet", "reason", reason)
+		}
+		told = reason
 		timer.Reset(wait)
 	}
 }
