@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -26,6 +27,7 @@ type peer struct {
 	notes   *queue[note]
 	cancel  context.CancelFunc
 	courier *courier
+	used    time.Time   // last
 	again   atomic.Bool // nothing was sent yet, and its notes were another connection's before
 }
 
@@ -64,16 +66,35 @@ func checkPeer(at session.Peer, own netip.Addr) error {
 
 func endpoint(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 
+// errUnneeded ends the connections to a peer that others need the place of.
+var errUnneeded = errors.New("no transfer needs it, and another peer needs its place")
+
+// makeRoom ends the connections to the peer that is unused for longest, of those that no
+// transfer needs: some take them and keep them for ever.
+func (l *loop) makeRoom(ctx context.Context) {
+	byUse := func(a, b *peer) int { return a.used.Compare(b.used) }
+	for _, p := range slices.SortedFunc(maps.Values(l.peers), byUse) {
+		if !l.machine.Needs(p.at) {
+			l.lose(ctx, p, nil, errUnneeded)
+			return
+		}
+	}
+}
+
 // peer finds or opens the peer at an address; nil when there are too many.
 func (l *loop) peer(ctx context.Context, at session.Peer) *peer {
 	if p := l.peers[at]; p != nil {
+		p.used = time.Now()
 		return p
+	}
+	if len(l.peers) >= l.limits.peers {
+		l.makeRoom(ctx)
 	}
 	if len(l.peers) >= l.limits.peers {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	p := &peer{at: at, notes: newQueue[note](l.limits.peerQueue), cancel: cancel}
+	p := &peer{at: at, notes: newQueue[note](l.limits.peerQueue), cancel: cancel, used: time.Now()}
 	l.peers[at] = p
 	l.group.Go(func() {
 		defer cancel()

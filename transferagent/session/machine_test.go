@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -193,6 +194,36 @@ func TestPeersAreBounded(t *testing.T) {
 	if r := ask("oldest", "host0"); len(r.Dials) != 1 {
 		t.Error("the oldest peer was kept")
 	}
+}
+
+// TestNeededPeers: a peer is needed from the first that a transfer has to do with it to
+// the transfer's end, also by an ask ahead of the own engine.
+func TestNeededPeers(t *testing.T) {
+	p, d := fanIn()
+	prefill, decode := up(t, p, nil), up(t, d, nil)
+	needs := func(what string, m session.Machine, at session.Peer, want bool) {
+		t.Helper()
+		if m.Needs(at) != want || m.Needs(session.Peer{Host: "other", Handshake: 1, Notify: 2}) {
+			t.Errorf("%s: needed is %v", what, !want)
+		}
+	}
+	ask := session.PeerMessage{Message: &moriio.RemoteBlocks{Transfer: "a", Blocks: []int32{1}, PDPool: &moriio.Allocation{
+		Epoch: d.epoch, PeerEpoch: p.epoch, Host: d.host, Handshake: 1, Notify: 2, Tokens: 4,
+	}}}
+	needs("before anything", prefill, d.peer(), false)
+	step(t, prefill, ask)
+	needs("asked ahead", prefill, d.peer(), true)
+	step(t, prefill, session.EngineMessage{Conn: scheduler(0), Message: kvproto.Hold{Transfer: "a", Blocks: []int32{1}, Tokens: 4}})
+	needs("held", prefill, d.peer(), true)
+	step(t, prefill, session.Handshaken{Peer: d.peer(), Metadata: d.metadata(1)})
+	step(t, prefill, session.PeerMessage{Message: &moriio.Release{Transfer: "a", PDPool: &moriio.Released{Epoch: d.epoch, Rule: "aborted"}}})
+	needs("released", prefill, d.peer(), false)
+	step(t, decode, session.EngineMessage{Conn: scheduler(0), Message: kvproto.Receive{
+		Transfer: "a", Blocks: []int32{1}, Tokens: 4, Peer: kvproto.Peer{Host: p.host, Handshake: 1, Notify: 2},
+	}})
+	needs("asked for", decode, p.peer(), true)
+	step(t, decode, session.Handshaken{Peer: p.peer(), Err: errors.New("no answer")})
+	needs("failed", decode, p.peer(), false)
 }
 
 // TestLongTextsAreCut: nothing that a peer says makes a message that an engine or

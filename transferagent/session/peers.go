@@ -91,6 +91,12 @@ func (m *machine) meet(now time.Time, at Peer) {
 	s.used = now
 }
 
+// Needs says that a live transfer is with a peer.
+func (m *machine) Needs(at Peer) bool {
+	s := m.peers[at]
+	return s != nil && s.users > 0
+}
+
 // trim forgets peers that nobody uses, the one unused for longest first, until no
 // more than most are kept, or all that are kept are in use.
 func (m *machine) trim(most int) {

@@ -118,6 +118,9 @@ func targetOf(now time.Time, m *moriio.RemoteBlocks) *target {
 	}
 }
 
+// Needs says that a live transfer is with a peer, or that it has asked for one.
+func (p *Prefill) Needs(at Peer) bool { return p.machine.Needs(at) || len(p.earlyOf(at)) > 0 }
+
 // earlyOf lists the early asks of a peer, in a fixed order.
 func (p *Prefill) earlyOf(at Peer) []string {
 	var ids []string

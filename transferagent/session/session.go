@@ -35,6 +35,9 @@ type Machine interface {
 	// Asked is the number of transfers that peers wait for and the own engine has not
 	// named yet.
 	Asked() int
+	// Needs says that a live transfer is with a peer, or waits for the own engine to
+	// name it.
+	Needs(at Peer) bool
 }
 
 // Config is what a machine knows of its own pod.
