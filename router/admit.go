@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"fmt"
@@ -123,17 +124,21 @@ func (g *gate) count() (inWork, waiting int) {
 	return g.inWork, g.waiting.Len()
 }
 
-// mostInWork is how many requests may be in work: as many as all decode ranks take
-// where that is known, since more would wait in the engines, where prefill's blocks
-// wait with them.
+// mostInWork is how many requests may be in work: as many as the decode ranks take where
+// that is known, since more would wait in the engines, where prefill's blocks wait with
+// them. A rank that is passed over takes none, unless all are.
 func (s *Server) mostInWork() int {
-	if s.MaxPerRank == 0 {
+	ranks := s.Registry.current.Load().decodes
+	if s.MaxPerRank == 0 || len(ranks) == 0 {
 		return s.MaxInflight
 	}
-	if ranks := s.Registry.current.Load().decodes; ranks > 0 {
-		return min(s.MaxInflight, ranks*s.MaxPerRank)
+	now, answer := time.Now().UnixNano(), 0
+	for _, d := range ranks {
+		if !d.avoided(now) {
+			answer++
+		}
 	}
-	return s.MaxInflight
+	return min(s.MaxInflight, cmp.Or(answer, len(ranks))*s.MaxPerRank)
 }
 
 // enter waits until a request that began at a time may be in work, which it may not when

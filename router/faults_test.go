@@ -88,3 +88,47 @@ func TestSuspicionIsNotShortened(t *testing.T) {
 		t.Error("a lost connection ended what a probe had found")
 	}
 }
+
+// TestSuspectedRankHasNoPlaces: the others get no more than they may, unless there are
+// none.
+func TestSuspectedRankHasNoPlaces(t *testing.T) {
+	p := newPairs(t, 1, 2, often, func(o *Options) { o.MaxPerRank = 1 })
+	release := p.held()
+	open := p.decodes[0].answer.Load()
+	p.decodes[1].does(*open)
+	p.suspect(p.slotOf(t, p.decodes[1]), codeSilent, holdSilent)
+	answers := p.inBackground(t, 2)
+	eventually(t, "one in work, one waits", p.counts(1, 1))
+	p.slotOf(t, p.decodes[1]).held.Store(0)
+	p.probing(t)
+	eventually(t, "both in work", p.counts(2, 0))
+	release()
+	for range 2 {
+		if a := next(t, "an answer", answers); a.status != 200 {
+			t.Errorf("status %d, %s", a.status, a.body)
+		}
+	}
+	for _, e := range p.decodes {
+		p.suspect(p.slotOf(t, e), codeSilent, holdSilent)
+	}
+	if n := p.mostInWork(); n != 2 {
+		t.Errorf("%d places of two ranks, of which none is better", n)
+	}
+}
+
+// TestTokensThatBreakOffAreCounted: as other requests are.
+func TestTokensThatBreakOffAreCounted(t *testing.T) {
+	r := newRig(t)
+	r.prefill.does(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "9")
+		_, _ = w.Write([]byte("{"))
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	if a := r.post(t, "/tokenize", simple); a.err == nil {
+		t.Errorf("%+v", a)
+	}
+	eventually(t, "it is counted", func() bool {
+		return metric(t, r.OpsHandler(), `pdpool_router_requests_total{code="broken",endpoint="/tokenize"}`) == 1
+	})
+}

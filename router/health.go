@@ -104,6 +104,8 @@ func (s *Server) Probe(ctx context.Context) error {
 					s.probe(ctx, of, places, &running)
 				}
 			}
+			// Ranks that are passed over no longer have places for who waits.
+			s.gate.wake(s.mostInWork())
 		}
 	}
 }

@@ -108,6 +108,11 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, text string, u
 	defer out.end()
 	w.WriteHeader(answer.StatusCode)
 	if err := out.copy(answer.Body); err != nil {
+		code := codeBroken
+		if r.Context().Err() != nil {
+			code = codeClientGone
+		}
+		s.metrics.requests.WithLabelValues(r.URL.Path, code).Inc()
 		// The only way to tell that what was sent is not all.
 		panic(http.ErrAbortHandler)
 	}

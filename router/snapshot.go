@@ -11,7 +11,7 @@ import (
 type snapshot struct {
 	instances []*Instance
 	engines   []*slot           // the first rank of each pod that is sent legs
-	decodes   int               // ranks of decode instances
+	decodes   []*slot           // ranks of decode instances
 	models    []string          // that clients may name, sorted
 	tables    map[string]*table // by model; "" is for models that nobody has named
 	open      bool              // an instance that names no model takes all
@@ -40,7 +40,7 @@ func newSnapshot(instances []*Instance, loadOf func(*Pod, int) *load, v *verdict
 		if i.routable() {
 			slots[i] = i.slots(loadOf)
 			if i.Role == kvlayout.Decode {
-				s.decodes += len(slots[i])
+				s.decodes = append(s.decodes, slots[i]...)
 			}
 			for n, of := range slots[i] {
 				if n == 0 || slots[i][n-1].pod != of.pod {
