@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
@@ -113,8 +114,8 @@ func (r *PDPoolReconciler) Reconcile(ctx context.Context, pool *v1alpha1.PDPool)
 	status := pdpool.Status(pool, seen, plan, applyErr)
 	statusErr := r.writeStatus(ctx, pool, status)
 	if statusErr == nil {
-		r.send(pool, plan.Events)
-		r.send(pool, pdpool.Transitions(pool.Status, status))
+		r.send(ctx, pool, plan.Events)
+		r.send(ctx, pool, pdpool.Transitions(pool.Status, status))
 	}
 	after := plan.RequeueAfter
 	if told(applyErr) {
@@ -185,9 +186,10 @@ func (r *PDPoolReconciler) writeStatus(ctx context.Context, pool *v1alpha1.PDPoo
 	return client.IgnoreNotFound(r.Client.Status().Update(ctx, changed, fieldOwner))
 }
 
-// send emits events on a pool.
-func (r *PDPoolReconciler) send(pool *v1alpha1.PDPool, events []pdpool.Event) {
+// send emits events on a pool, and logs them: the API server keeps one for an hour.
+func (r *PDPoolReconciler) send(ctx context.Context, pool *v1alpha1.PDPool, events []pdpool.Event) {
 	for _, e := range events {
+		log.FromContext(ctx).Info(e.Message, "type", e.Type, "reason", e.Reason)
 		r.Recorder.Eventf(pool, nil, e.Type, e.Reason, e.Reason, "%s", e.Message)
 	}
 }

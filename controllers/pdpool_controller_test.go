@@ -1,15 +1,22 @@
 package controllers
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/pdpool"
@@ -117,5 +124,24 @@ func TestFormer(t *testing.T) {
 		if got := former(c.owner, pool); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// TestEventsAreLogged holds that the log tells what events do, for longer.
+func TestEventsAreLogged(t *testing.T) {
+	var lines bytes.Buffer
+	ctx := log.IntoContext(t.Context(), logr.FromSlogHandler(slog.NewJSONHandler(&lines, nil)))
+	recorder := events.NewFakeRecorder(1)
+	r := &PDPoolReconciler{Recorder: recorder}
+	r.send(ctx, &v1alpha1.PDPool{}, []pdpool.Event{{Type: corev1.EventTypeWarning, Reason: "Recovering", Message: "decode 0 has failed: 100%\nof it"}})
+	if got, want := <-recorder.Events, "Warning Recovering decode 0 has failed: 100%\nof it"; got != want {
+		t.Errorf("event %q, want %q", got, want)
+	}
+	var line struct{ Level, Msg, Type, Reason string }
+	if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+		t.Fatal(err)
+	}
+	if want := (struct{ Level, Msg, Type, Reason string }{"INFO", "decode 0 has failed: 100%\nof it", "Warning", "Recovering"}); line != want {
+		t.Errorf("logged %+v, want %+v", line, want)
 	}
 }

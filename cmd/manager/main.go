@@ -73,6 +73,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return err
 	}
 	ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(errOut, nil)))
+	ctrl.Log.Info("starting", "version", version, "agentImage", o.defaults.AgentImage, "routerImage", o.defaults.RouterImage)
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
