@@ -71,9 +71,9 @@ func (a *Authority) Start(ctx context.Context) error {
 			}
 			wait, reason = retryInterval, err.Error()
 		}
-		switch {
-		case reason == told:
-		case reason == "":
+		switch reason {
+		case told:
+		case "":
 			log.FromContext(ctx).Info("webhook certificate is in place")
 		default:
 			log.FromContext(ctx).Info("webhook certificate is not in place yet", "reason", reason)
