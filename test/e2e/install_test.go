@@ -47,6 +47,14 @@ func needHelm() {
 	}
 }
 
+// installAfterwards puts the operator back when the spec has ended.
+func installAfterwards() {
+	DeferCleanup(func(ctx context.Context) {
+		Expect(install(ctx)).To(Succeed())
+		Expect(operatorReady(ctx)).To(Succeed())
+	}, NodeTimeout(5*time.Minute))
+}
+
 // Ways to take it away.
 const (
 	operatorAlone   = "operator alone, the pool goes on"
@@ -138,10 +146,7 @@ var _ = Describe("The chart", func() {
 		needMachine()
 		needHelm()
 		namespace := newNamespace(ctx)
-		DeferCleanup(func(ctx context.Context) {
-			Expect(install(ctx)).To(Succeed())
-			Expect(operatorReady(ctx)).To(Succeed())
-		}, NodeTimeout(5*time.Minute))
+		installAfterwards()
 		orders := []string{
 			poolsFirst, operatorAlone, operatorFirst, operatorAlone, definitionFirst, operatorAlone,
 			namespaceFirst, operatorAlone, operatorAlone, operatorAlone,
@@ -172,5 +177,19 @@ var _ = Describe("The chart", func() {
 				order, gone.Seconds(), installed.Seconds(), (time.Since(began)-installed).Seconds()), ReportEntryVisibilityAlways)
 		}
 		p.serves(ctx, smallMLA.answer, 0)
+	})
+
+	It("leaves pools that serve when it has gone, through routers that start anew", func(ctx context.Context) {
+		needMachine()
+		needHelm()
+		namespace := newNamespace(ctx)
+		installAfterwards()
+		p := setup{model: smallMLA, prefill: tp(1), decode: tp(1), backend: "SharedMemory"}.start(ctx, namespace, "pool")
+		uninstall(ctx, namespace, operatorAlone)
+		old := p.routers(ctx)
+		Expect(old).To(HaveLen(1))
+		Expect(k8s.Delete(ctx, &old[0])).To(Succeed())
+		Expect(k8s.WaitGone(ctx, &old[0], goneWithin)).To(Succeed())
+		p.right(ctx, 1)
 	})
 })
