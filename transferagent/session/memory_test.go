@@ -48,14 +48,19 @@ func counted(n int) []int32 {
 	return ids
 }
 
+// ask is decode's word where it wants a transfer.
+func (s shape) ask(id string, tokens int) *moriio.RemoteBlocks {
+	return &moriio.RemoteBlocks{
+		Transfer: id, Blocks: counted(tokens / s.block / s.dcp), PDPool: &moriio.Allocation{
+			Epoch: s.epoch, PeerEpoch: 11, Host: s.host, Handshake: 1, Notify: 2, Tokens: tokens,
+		},
+	}
+}
+
 // asks has decode at host d ask prefill for a transfer, and answers the handshake.
 func asks(t *testing.T, m session.Machine, d shape, id string, tokens int) session.Ready {
 	t.Helper()
-	r := step(t, m, session.PeerMessage{Message: &moriio.RemoteBlocks{
-		Transfer: id, Blocks: counted(tokens / d.block / d.dcp), PDPool: &moriio.Allocation{
-			Epoch: d.epoch, PeerEpoch: 11, Host: d.host, Handshake: 1, Notify: 2, Tokens: tokens,
-		},
-	}})
+	r := step(t, m, session.PeerMessage{Message: d.ask(id, tokens)})
 	for _, at := range r.Dials {
 		r = step(t, m, session.Handshaken{Peer: at, Metadata: d.metadata(1)})
 	}
@@ -193,6 +198,44 @@ func TestWaitingForRoomHasADeadline(t *testing.T) {
 		if v, _ := m.Transfer(id); v.Rule != session.RuleTransferDeadline || v.State != state {
 			t.Errorf("transfer %s is %+v", id, v)
 		}
+	}
+}
+
+// TestWaitingForRoomBeginsWithTheWait: prefill may be ready long before decode names its
+// blocks. What waits for room then has all of its time yet.
+func TestWaitingForRoomBeginsWithTheWait(t *testing.T) {
+	const tokens = 1 << 10
+	p, d := deep(tokens / 16)
+	m := up(t, p, func(c *session.Config) { c.Limits.Orders = 1 })
+	at := func(after time.Duration, ev session.Event) []session.CopyOrder {
+		t.Helper()
+		if err := m.Step(start.Add(after), ev); err != nil {
+			t.Fatal(err)
+		}
+		return m.Ready().Copies
+	}
+	seal := func(after time.Duration, id string) {
+		t.Helper()
+		at(after, session.EngineMessage{Conn: scheduler(0), Message: kvproto.Hold{Transfer: id, Blocks: counted(tokens / p.block), Tokens: tokens}})
+		for tp := range p.tp {
+			at(after, session.EngineMessage{Conn: worker(0, tp), Message: kvproto.Sealed{Transfer: id}})
+		}
+	}
+	const late = 50 * time.Second // less than timeouts.Defer, more than timeouts.Transfer
+	seal(0, "early")
+	seal(late, "busy")
+	at(late, session.PeerMessage{Message: d.ask("busy", tokens)})
+	open := at(late, session.Handshaken{Peer: d.peer(), Metadata: d.metadata(1)})
+	open = append(open, at(late, session.PeerMessage{Message: d.ask("early", tokens)})...)
+	if v, _ := m.Transfer("early"); v.State != session.Moving {
+		t.Fatalf("while another one is copied it is %+v", v)
+	}
+	at(late+timeouts.Transfer-1, session.Tick{})
+	for len(open) > 0 {
+		open = append(open[1:], at(late+timeouts.Transfer-1, session.Copied{ID: open[0].ID})...)
+	}
+	if v, _ := m.Transfer("early"); v.State != session.Ended {
+		t.Errorf("in the end it is %+v", v)
 	}
 }
 

@@ -123,7 +123,7 @@ func (p *Prefill) nextWait(t *prefillTransfer) (rule string, at time.Time) {
 		// From the hold on: before, no block was kept.
 		return RuleDeferDeadline, t.heldAt.Add(limits.Defer)
 	case t.inflight > 0 || t.queued > 0:
-		return RuleTransferDeadline, later(t.firstCopy, t.lastSave).Add(limits.Transfer)
+		return RuleTransferDeadline, later(t.moving, t.lastSave).Add(limits.Transfer)
 	}
 	// The own engine has to go on. Its queue may be long, so the bound is what
 	// decode can wait and prefill would hold, from the last sign of either.

@@ -42,6 +42,9 @@ func (p *Prefill) pump(now time.Time, t *prefillTransfer) {
 			if f.queued || f.posted == len(w.saved) || t.wellWith(w, f) != nil {
 				continue
 			}
+			if t.moving.IsZero() {
+				t.moving = now
+			}
 			f.queued = true
 			t.queued++
 			if p.traffic[at] == nil {
@@ -69,7 +72,7 @@ func (p *Prefill) feed(now time.Time, at Peer, caller *prefillTransfer) {
 		if f.posted < len(w.writer.saved) && t.wellWith(w.writer, f) == nil && p.current(at, t.target.epoch) {
 			layer := w.writer.saved[f.posted]
 			f.posted++
-			p.post(now, x, w, layer)
+			p.post(x, w, layer)
 			continue
 		}
 		x.waiting[0] = pending{}
@@ -92,7 +95,7 @@ func (p *Prefill) room(x *traffic) bool {
 	return x.orders == 0 || x.orders < l.Orders && x.pieces < l.Pieces && p.pieces < l.LivePieces
 }
 
-func (p *Prefill) post(now time.Time, x *traffic, w pending, layer int) {
+func (p *Prefill) post(x *traffic, w pending, layer int) {
 	t, f := w.transfer, w.flow
 	copies, err := p.copies(nil, t, w.writer, f, layer)
 	if err != nil {
@@ -102,9 +105,6 @@ func (p *Prefill) post(now time.Time, x *traffic, w pending, layer int) {
 	}
 	if len(copies) == 0 {
 		return
-	}
-	if t.firstCopy.IsZero() {
-		t.firstCopy = now
 	}
 	p.lastOrder++
 	p.orders[p.lastOrder] = order{transfer: t, flow: f, pieces: len(copies)}

@@ -25,11 +25,11 @@ type prefillTransfer struct {
 	planned bool      // the plans of the first layer could be made
 	decode  *metadata // of the peer, as of bound
 
-	released  bool // by decode
-	inflight  int  // copy orders without an answer
-	queued    int  // flows that wait for room
-	firstCopy time.Time
-	lastSave  time.Time // of any worker
+	released bool      // by decode
+	inflight int       // copy orders without an answer
+	queued   int       // flows that wait for room
+	moving   time.Time // since when a layer has been to be copied
+	lastSave time.Time // of any worker
 }
 
 // target is where decode wants the transfer.
@@ -120,7 +120,7 @@ func (t *prefillTransfer) tokens() int {
 
 func (t *prefillTransfer) view(dpStart int) Transfer {
 	v := Transfer{ID: t.id, Role: kvlayout.Prefill, State: Waiting, Tokens: t.tokens(), Started: t.started}
-	if !t.firstCopy.IsZero() || t.queued > 0 {
+	if !t.moving.IsZero() {
 		v.State = Moving
 	}
 	if why := t.cause; why != nil {

@@ -64,8 +64,9 @@ type Timeouts struct {
 	Handshake time.Duration
 	// Defer runs from Hold, while decode has named no blocks.
 	Defer time.Duration
-	// Transfer runs from the last layer that prefill's engine has handed over, while
-	// copies are in flight: it measures the copies, not the engine.
+	// Transfer runs from the last layer that prefill's engine has handed over, or from
+	// when the first could be copied if that is later, while copies are in flight or
+	// wait for their turn: it measures the copies, neither engine.
 	Transfer time.Duration
 	// ReceiveAbort runs at decode from the remote_blocks that it has sent, and at
 	// prefill from the first message of decode until its own engine names the
