@@ -144,8 +144,8 @@ func (m Model) dealsTo(tp, dcp int) bool {
 	return true
 }
 
-// dealsCopies says whether dcp ranks can share the tokens of KV heads, which takes that
-// each of them holds a copy of the same head, and as many of its query heads.
+// dealsCopies says whether two or more dcp ranks can share the tokens of KV heads, which
+// takes that each of them holds a copy of the same head, and as many of its query heads.
 func dealsCopies(tp, dcp, kvHeads, queryHeads int) bool {
-	return tp > kvHeads && dcp <= tp/kvHeads && queryHeads/kvHeads%dcp == 0
+	return dcp <= tp/kvHeads && queryHeads/kvHeads%dcp == 0
 }

@@ -312,17 +312,15 @@ func pagesOf(specs []poolSpec) int64 {
 	return sum
 }
 
-// enlarge brings the layers' page to page bytes: states and head-sharded pages are
-// padded, others take more tokens.
+// enlarge brings the layers' page to page bytes: it takes more tokens where they fit, and
+// else is padded, as states are, but for MLA.
 func (s *poolSpec) enlarge(page int64) error {
 	switch {
-	case s.kind == Recurrent || s.page == page:
 	case page%s.page == 0 && page/s.page <= maxModelNumber:
 		s.block *= int(page / s.page)
 	case s.mla:
 		return poolErrorf("pages of %d bytes cannot be made %d bytes long", s.page, page)
 	}
-	s.page = page
 	return nil
 }
 

@@ -39,6 +39,9 @@ func TestSGLangStates(t *testing.T) {
 		"with drafts": {
 			func(c *Cache) { c.NoPrefixCaching, c.Sequences, c.DraftTokens = true, 10, 3 }, 1, 1, 100 * state, 10, 56 * state / cell, 10,
 		},
+		"with drafts of fewer states than requests": {
+			func(c *Cache) { c.NoPrefixCaching, c.States, c.Sequences, c.DraftTokens = true, 4, 10, 3 }, 1, 1, 100 * state, 4, 80 * state / cell, 4,
+		},
 		"no memory":          {tp: 1},
 		"no more than one":   {tp: 1, memory: 2 * state},
 		"two, and no prefix": {func(c *Cache) { c.NoPrefixCaching = true }, 1, 1, 5 * state, 1, 3 * state / cell, 1},

@@ -90,6 +90,25 @@ func TestModelWritten(t *testing.T) {
 			Transfer{Prefill: Layout{TP: 1}, Decode: Layout{TP: 1}, BlockTokens: 16, Tokens: 8192 + 100},
 			[]Flow{{0, 0, 12*rows(8304, 4096) + 36*rows(112, 4096)}},
 		},
+		"a chunk that ends": {
+			"meta-llama/Llama-4-Scout-17B-16E-Instruct",
+			Transfer{Prefill: Layout{TP: 1}, Decode: Layout{TP: 1}, BlockTokens: 16, Tokens: 8192},
+			[]Flow{{0, 0, 12*rows(8192, 4096) + 36*rows(16, 4096)}},
+		},
+		"states with drafts keep more rows": {
+			"moonshotai/Kimi-Linear-48B-A3B-Instruct",
+			Transfer{Prefill: Layout{TP: 2}, Decode: Layout{TP: 2}, BlockTokens: 2048, Tokens: 10, DraftTokens: 2},
+			[]Flow{{0, 0, 7*rows(2048, 1152) + kdaOf2 + 20*2*3*2048*2}, {1, 1, 7*rows(2048, 1152) + kdaOf2 + 20*2*3*2048*2}},
+		},
+		"states of more ranks than heads": {
+			"moonshotai/Kimi-Linear-48B-A3B-Instruct", Transfer{Prefill: Layout{TP: 64}, Decode: Layout{TP: 64}, BlockTokens: 2048, Tokens: 10}, nil,
+		},
+		"states from more ranks than heads": {
+			"moonshotai/Kimi-Linear-48B-A3B-Instruct", Transfer{Prefill: Layout{TP: 64}, Decode: Layout{TP: 32}, BlockTokens: 2048, Tokens: 10}, nil,
+		},
+		"states to more ranks than heads": {
+			"moonshotai/Kimi-Linear-48B-A3B-Instruct", Transfer{Prefill: Layout{TP: 32}, Decode: Layout{TP: 64}, BlockTokens: 2048, Tokens: 10}, nil,
+		},
 		"drafts": {
 			"deepseek-ai/DeepSeek-R1",
 			Transfer{Prefill: Layout{TP: 1}, Decode: Layout{TP: 1}, BlockTokens: 64, Tokens: 64, OwnDrafts: true},
@@ -101,6 +120,8 @@ func TestModelWritten(t *testing.T) {
 		"states of no multiple": {
 			"moonshotai/Kimi-K3", Transfer{Prefill: Layout{TP: 3}, Decode: Layout{TP: 2}, BlockTokens: 2048, Tokens: 10}, nil,
 		},
+		"no block":  {"openai/gpt-oss-20b", Transfer{Prefill: Layout{TP: 1}, Decode: Layout{TP: 1}, Tokens: 10}, nil},
+		"no ranks":  {"moonshotai/Kimi-K3", Transfer{Prefill: Layout{TP: -1}, Decode: Layout{TP: -1}, BlockTokens: 2048, Tokens: 10}, nil},
 		"no tokens": {"moonshotai/Kimi-K3", Transfer{Prefill: Layout{TP: 2}, Decode: Layout{TP: 2}, BlockTokens: 2048}, nil},
 	} {
 		if got := mustModel(t, c.model).Written(c.x); !reflect.DeepEqual(got, c.want) {

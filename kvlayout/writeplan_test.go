@@ -338,6 +338,9 @@ func TestWritePlanRefuses(t *testing.T) {
 		{"negative first token", func(s *WriteSpec) { s.FirstToken = -1 }, FaultNumber},
 		{"first token after the prompt", func(s *WriteSpec) { s.FirstToken = 10 }, FaultNumber},
 		{"negative DCP", func(s *WriteSpec) { s.SourceDCP = -1 }, FaultNumber},
+		{"negative DCP of the target", func(s *WriteSpec) { s.Placement.DCP = -1 }, FaultNumber},
+		{"negative interleave", func(s *WriteSpec) { s.Placement.Interleave = -1 }, FaultNumber},
+		{"negative block", func(s *WriteSpec) { s.Placement.BlockTokens = -1 }, FaultNumber},
 		{"huge DCP", func(s *WriteSpec) { s.Placement.DCP = math.MaxInt }, FaultNumber},
 		{"huge prompt", func(s *WriteSpec) { s.Tokens = math.MaxInt }, FaultNumber},
 	} {
