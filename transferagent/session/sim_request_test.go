@@ -185,7 +185,7 @@ func (s *sim) holds(a *agent, r *request) bool {
 
 // receives asks for the transfer into decode's blocks.
 func (s *sim) receives(a *agent, r *request) bool {
-	if r.blocksSent || r.mute {
+	if r.blocksSent || r.mute || s.late {
 		return false
 	}
 	r.blocksSent = true

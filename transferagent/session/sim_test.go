@@ -65,6 +65,7 @@ type sim struct {
 	now    time.Time // of the world; the agents' clocks are off by agent.skew
 	faults bool      // without, every transfer has to succeed
 	rate   int       // of actions to one fault
+	late   bool      // decode's engines name no blocks before prefill has waited for long
 	mapped bool      // writers have mapped the readers' memory; else they send streams
 	limits session.Limits
 	pairs  [2]shape
@@ -120,6 +121,7 @@ func newSim(seed uint64) *sim {
 		cuts: map[[2]string]bool{}, sessions: map[[2]string]*moverSession{},
 	}
 	s.faults = s.rng.IntN(5) > 0
+	s.late = !s.faults && s.rng.IntN(2) == 0
 	s.rate = []int{12, 40, 120}[s.rng.IntN(3)]
 	s.mapped = s.rng.IntN(2) == 0
 	s.wanted = 1 + s.rng.IntN(7)
@@ -306,6 +308,11 @@ func (s *sim) act() bool {
 		if actions[i]() {
 			return true
 		}
+	}
+	if s.late {
+		s.late = false
+		s.now = s.now.Add(timeouts.Defer - 5*time.Second)
+		return true
 	}
 	return false
 }
