@@ -38,7 +38,7 @@ import (
 )
 
 // within bounds every wait for the operator or the API server.
-const within = 2 * time.Minute
+const within = 5 * time.Minute
 
 // gates are the two ways in which the API server runs.
 var gates = map[string]map[string]string{
@@ -102,10 +102,15 @@ func start(t *testing.T, flags map[string]string) world {
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
 	environment := &envtest.Environment{
-		Scheme:                scheme,
-		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "config", "crd", "bases")},
-		ErrorIfCRDPathMissing: true,
-		WebhookInstallOptions: envtest.WebhookInstallOptions{ValidatingWebhooks: []*admissionv1.ValidatingWebhookConfiguration{webhookConfiguration(t)}},
+		Scheme:                   scheme,
+		ControlPlaneStartTimeout: within,
+		ControlPlaneStopTimeout:  within,
+		CRDDirectoryPaths:        []string{filepath.Join("..", "..", "config", "crd", "bases")},
+		ErrorIfCRDPathMissing:    true,
+		CRDInstallOptions:        envtest.CRDInstallOptions{MaxTime: within},
+		WebhookInstallOptions: envtest.WebhookInstallOptions{
+			MaxTime: within, ValidatingWebhooks: []*admissionv1.ValidatingWebhookConfiguration{webhookConfiguration(t)},
+		},
 	}
 	for flag, value := range flags {
 		environment.ControlPlane.GetAPIServer().Configure().Set(flag, value)
