@@ -17,6 +17,8 @@ DEVCLUSTER := hack/devcluster/devcluster.sh
 
 # Pure packages start no goroutine; all others run under the race detector.
 SERIAL := ./api/... ./engine ./kvlayout ./moriio/... ./pdpool ./router/policy ./test/docs ./transferagent/agentconfig ./transferagent/fault/... ./transferagent/kvproto ./transferagent/poolkey
+# Only a package that hangs uses it up, also on a machine that is busy.
+TESTTIME ?= 60m
 FUZZTIME ?= 10s
 EXPLORETIME ?= 10m
 
@@ -62,9 +64,9 @@ verify: generate lint tidy chart-lint ## regenerate, lint and fail on any differ
 .PHONY: test
 test: ## run all tests that need no cluster (those of the API server bring their own)
 	go vet ./...
-	go test -shuffle on $(SERIAL)
+	go test -timeout $(TESTTIME) -shuffle on $(SERIAL)
 	assets=$$($(DEVCLUSTER) assets); export KUBEBUILDER_ASSETS=$$assets; \
-	CGO_ENABLED=1 go test -shuffle on -race $$(go list ./... | grep -v -F -x -f <(go list $(SERIAL)) | grep -v /test/e2e)
+	CGO_ENABLED=1 go test -timeout $(TESTTIME) -shuffle on -race $$(go list ./... | grep -v -F -x -f <(go list $(SERIAL)) | grep -v /test/e2e)
 	cd hack/devcluster && go test ./...
 
 .PHONY: fuzz
