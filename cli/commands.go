@@ -230,6 +230,9 @@ func launchOf(file string, s engine.Script, role kvlayout.Role) (engine.Launch, 
 			found = append(found, l)
 		}
 	}
+	if leading := slices.DeleteFunc(slices.Clone(found), headless); len(leading) == 1 {
+		return leading[0], nil
+	}
 	if len(found) == 1 {
 		return found[0], nil
 	}
@@ -246,6 +249,9 @@ func launchOf(file string, s engine.Script, role kvlayout.Role) (engine.Launch, 
 	return engine.Launch{}, fmt.Errorf("%s starts %d engines (at %s), and %d of them say that they are %s: leave one%s", file,
 		len(s.Launches), strings.Join(places, ", "), len(found), role, &notes)
 }
+
+// headless says that a start is of the further pods of an instance.
+func headless(l engine.Launch) bool { return slices.Contains(l.Args, "--headless") }
 
 // place is where a command line says what a field of the spec says, else where it
 // begins.

@@ -121,3 +121,17 @@ func TestImportMeansTheSame(t *testing.T) {
 		}
 	}
 }
+
+// TestFurtherPods holds that of an instance whose script starts a leading and further
+// pods, the leading one counts.
+func TestFurtherPods(t *testing.T) {
+	pod := func(role string) string {
+		c := " --kv-transfer-config '{\"kv_connector\":\"MoRIIOConnector\",\"kv_role\":\"" + role + "\",\"kv_connector_extra_config\":{\"http_port\":8000}}'"
+		return "N=8\nif [ \"${INDEX:-0}\" -eq 0 ]; then\n  vllm serve deepseek-ai/DeepSeek-R1 --block-size 64 -tp 1 -dp 16 -dpl $N" + c +
+			"\nelse\n  vllm serve deepseek-ai/DeepSeek-R1 --block-size 64 -tp 1 -dp 16 -dpl $N --headless" + c + "\nfi\n"
+	}
+	v := checkPair(t, pod("kv_producer"), pod("kv_consumer"), "--engine-version", "0.33.0")
+	if v.Layout != "TP1 DP16 DPL8 -> TP1 DP16 DPL8" || v.Unread || v.Place.Line != 3 {
+		t.Errorf("%+v", v)
+	}
+}

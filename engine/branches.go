@@ -16,16 +16,21 @@ const (
 // frame is an if, a case or a loop that is being read. What it sets is merged where it
 // ends: a variable that has other values on other ways through is not known then.
 type frame struct {
-	kind     string // "if", "case", "loop"
-	reads    bool   // of a case: the pattern of this branch has been read
-	branches int
-	begun    bool // there is a command in this branch
-	others   bool // one of the branches is always taken
-	asked    []string
-	before   map[string]variable // values in front of the frame; the zero one is unset
-	names    []string            // of before, in order
-	set      map[string]bool     // in this branch
-	ends     map[string]ending
+	kind    string // "if", "case", "loop"
+	reads   bool   // of a case: the pattern of this branch has been read
+	subject word   // of a case
+	// dead says that this branch is not taken, settled that one is for sure, and unsure
+	// that one may be whose test is not known.
+	dead, settled, unsure bool
+	absent                string // variable that the text does not set, without which the first branch is not taken
+	branches              int
+	begun                 bool // there is a command in this branch
+	others                bool // one of the branches is always taken
+	asked                 []string
+	before                map[string]variable // values in front of the frame; the zero one is unset
+	names                 []string            // of before, in order
+	set                   map[string]bool     // in this branch
+	ends                  map[string]ending
 }
 
 // ending is what the branches that set a variable leave it at.
@@ -43,9 +48,18 @@ func (s *shell) keyword(word string) {
 		s.open("loop")
 	case "elif":
 		s.branch()
+	case "then":
+		if f := s.innermost("if"); f != nil {
+			if f.branches == 0 && s.tested {
+				f.absent = s.absent
+			}
+			f.taken(s.verdict)
+		}
 	case "else":
-		if s.branch(); len(s.frames) > 0 {
-			s.frames[len(s.frames)-1].others = true
+		s.branch()
+		if f := s.innermost("if"); f != nil {
+			f.others = true
+			f.taken(yes)
 		}
 	case "fi", "done", "esac":
 		s.close()
@@ -57,9 +71,23 @@ func (s *shell) follow(words []word) {
 	if n := len(s.frames); n > 0 && len(words)+len(s.sets) > 0 {
 		s.frames[n-1].begun = true
 	}
+	before := s.verdict
+	s.verdict, s.absent = undecided, ""
 	if s.tested = len(words) > 0 && slices.Contains([]string{"[", "[[", "test"}, words[0].text); s.tested {
 		s.asks(words)
+		s.verdict, s.absent = s.decides(words), absent(words)
+		if s.guarded {
+			s.verdict = before.and(s.verdict, s.either)
+		}
 	}
+}
+
+// innermost is the frame around what is read, nil where it is of another kind.
+func (s *shell) innermost(kind string) *frame {
+	if n := len(s.frames); s.unframed == 0 && n > 0 && s.frames[n-1].kind == kind {
+		return &s.frames[n-1]
+	}
+	return nil
 }
 
 // begins carries out the words in front of a loop, of a case and of the branch of it
@@ -71,20 +99,33 @@ func (s *shell) begins(words []word) bool {
 		s.open("loop")
 	case first.plain && first.text == "case":
 		s.open("case")
-		if n := len(s.frames); s.unframed == 0 && n > 0 && words[len(words)-1].text != "in" { // with the first pattern
-			s.frames[n-1].reads = true
-			s.frames[n-1].others = words[len(words)-1].text == "*"
-		}
+		s.opened(words)
 	default:
 		return false
 	}
 	return true
 }
 
+// opened keeps what a case asks for, and reads its first pattern where that is in the
+// same line. Outside of calls it is not known what is asked for.
+func (s *shell) opened(words []word) {
+	f := s.innermost("case")
+	if f == nil || len(words) < 2 {
+		return
+	}
+	if f.subject = words[1]; s.callDepth == 0 || words[1].maybe != "" {
+		f.subject.open = f.subject.text + "?"
+	}
+	if last := words[len(words)-1].text; last != "in" {
+		f.reads = true
+		f.matches(last)
+	}
+}
+
 // pattern reads the words in front of a branch of a case.
 func (s *shell) pattern() {
-	n := len(s.frames)
-	if s.unframed > 0 || n == 0 || s.frames[n-1].kind != "case" || s.frames[n-1].reads {
+	f := s.innermost("case")
+	if f == nil || f.reads {
 		return
 	}
 	rest := strings.TrimLeft(s.src[s.pos:], " \t\r\n")
@@ -100,8 +141,8 @@ func (s *shell) pattern() {
 	if strings.HasPrefix(rest, "esac") || end < 0 {
 		return
 	}
-	s.frames[n-1].reads = true
-	s.frames[n-1].others = s.frames[n-1].others || strings.Trim(line[:end], " \t(") == "*"
+	f.reads = true
+	f.matches(line[:end])
 	s.pos = len(s.src) - len(rest) + end + 1
 }
 
@@ -157,7 +198,7 @@ func (s *shell) branch() {
 		if f.set[name] {
 			end := f.ends[name]
 			if end.value = s.vars.vars[name]; end.branches > 0 {
-				end.value = s.either(f.ends[name].value, end.value, name)
+				end.value = s.eitherOf(f.ends[name].value, end.value, name)
 			}
 			end.branches++
 			f.ends[name] = end
@@ -165,7 +206,7 @@ func (s *shell) branch() {
 		}
 	}
 	f.branches++
-	f.begun, f.reads = false, false
+	f.begun, f.reads, f.dead = false, false, false
 	clear(f.set)
 }
 
@@ -181,16 +222,32 @@ func (s *shell) close() {
 	}
 	f := s.frames[len(s.frames)-1]
 	s.frames = s.frames[:len(s.frames)-1]
+	leftOut := f.absent != "" && f.branches == 1
+	if leftOut && len(f.names) > 0 {
+		s.note(s.at(s.pos), "the text does not set %s: what is set only with it is left out", brief(f.absent))
+	}
 	for _, name := range f.names {
-		end := f.ends[name]
-		// A test for the variable itself is how scripts give it a value of their own.
-		own := f.kind == "loop" && f.before[name].words == nil || slices.ContainsFunc(f.asked, func(a string) bool { return strings.Contains(a, name) })
-		if !own && (!f.others || end.branches < f.branches) {
-			end.value = s.either(end.value, f.before[name], name)
+		value := f.before[name]
+		if !leftOut {
+			value = s.left(&f, name)
 		}
 		s.changes(name)
-		s.vars.put(name, end.value)
+		s.vars.put(name, value)
 	}
+}
+
+// left is what a frame that has ended leaves a variable at.
+func (s *shell) left(f *frame, name string) variable {
+	end := f.ends[name]
+	switch {
+	case f.settled && !f.unsure, f.others && end.branches == f.branches:
+	case f.kind == "loop" && f.before[name].words == nil:
+	case slices.ContainsFunc(f.asked, func(a string) bool { return strings.Contains(a, name) }):
+		// A test for the variable itself is how scripts give it a value of their own.
+	default:
+		return s.eitherOf(end.value, f.before[name], name)
+	}
+	return end.value
 }
 
 // put defines a variable, or takes it away where it has no words.
@@ -202,10 +259,10 @@ func (s *scope) put(name string, v variable) {
 	s.set(setting{name: name, value: v})
 }
 
-// either is what is known of a variable that has one of two values. Of arrays, and of
+// eitherOf is what is known of a variable that has one of two values. Of arrays, and of
 // text that has more in one of them, what both begin with is known, and the rest may be
 // there; anything else is not known.
-func (s *shell) either(v, other variable, name string) variable {
+func (s *shell) eitherOf(v, other variable, name string) variable {
 	n := 0
 	for n < min(len(v.words), len(other.words)) && v.words[n].text == other.words[n].text {
 		n++
@@ -222,7 +279,11 @@ func (s *shell) either(v, other variable, name string) variable {
 		out.words = []word{v.oneOf(other, name)}
 		return out
 	}
-	ref := word{text: "${" + name + "[@]}", open: "${" + name + "[@]}", at: longer[n].at, spans: longer[n].origin(), maybe: name}
+	all := "${" + name + "[@]}"
+	if name == arguments {
+		all, name = "$@", "$@"
+	}
+	ref := word{text: all, open: all, at: longer[n].at, spans: longer[n].origin(), maybe: name}
 	if s.merged += len(longer); s.merged > maxMerged {
 		out.words = []word{ref}
 		return out

@@ -24,7 +24,7 @@ func TestBranches(t *testing.T) {
 		{"case with a default", "case $R in p) A=3;; *) A=3;; esac; vllm serve m -tp $A", "vLLM|m|-tp|3"},
 		{"loop", "for i in 1 2; do A=3; done; vllm serve m -tp $A", "vLLM|m|-tp|3"},
 		{"loop changes", "A=1; while x; do A=3; done; vllm serve m -tp $A", "vLLM|m|-tp|$A"},
-		{"guard", "A=1; [ -n \"$B\" ] && A=2; vllm serve m -tp $A", "vLLM|m|-tp|$A"},
+		{"guard", "A=1; [ -n \"$B\" ] && A=2; vllm serve m -tp $A", "vLLM|m|-tp|1"},
 		{"no guard", "cd x && A=2; vllm serve m -tp $A", "vLLM|m|-tp|2"},
 		{"nested", "if x; then if y; then A=1; else A=1; fi; else A=1; fi; vllm serve m -tp $A", "vLLM|m|-tp|1"},
 		{"nested apart", "if x; then if y; then A=1; else A=2; fi; else A=1; fi; vllm serve m -tp $A", "vLLM|m|-tp|$A"},

@@ -8,15 +8,36 @@ import (
 // end carries a command out, as far as that means something here.
 func (s *shell) end() {
 	words := s.words
+	known := s.verdict
 	s.follow(words)
 	if len(words) > 0 && prompt(words[0].text) {
 		words = words[1:]
+	}
+	if s.skips(known) {
+		if len(words) > 0 {
+			s.begins(words)
+		}
+		return
 	}
 	s.saves(words)
 	if len(words) == 0 {
 		s.assign(false)
 		return
 	}
+	s.carryOut(words)
+}
+
+// skips says that a command is not run, by the branch that it is in or by the test before
+// it, which may be known.
+func (s *shell) skips(test verdict) bool {
+	if !s.guarded || test == undecided {
+		return s.dead()
+	}
+	s.guarded = false
+	return s.dead() || (test == yes) == s.either
+}
+
+func (s *shell) carryOut(words []word) {
 	if s.commands++; s.commands > maxCommands {
 		s.unread(words[0].at, "there are more commands than are read (%d)", maxCommands)
 		s.over = true
@@ -51,6 +72,9 @@ func prompt(text string) bool {
 func (s *shell) assign(exported bool) {
 	if s.guarded {
 		s.open("if")
+		if f := s.innermost("if"); f != nil && !s.either {
+			f.absent = s.lacking
+		}
 		defer s.close()
 	}
 	for _, set := range s.sets {

@@ -43,10 +43,16 @@ func TestArguments(t *testing.T) {
 		{"standard input", "ssh node1 bash -s <<'EOF'\nvllm serve m -tp 2\nEOF\nsbatch <<EOF\n#!/bin/sh\nvllm serve n\nEOF", []string{"vLLM|m|-tp|2", "vLLM|n"}},
 		{"a script that is run elsewhere", "cat > a.sh <<'EOF'\nvllm serve m\nEOF\ncat > b.sh <<'EOF'\nvllm serve n\nEOF", []string{"vLLM|m", "vLLM|n"}},
 		{"a manifest", "kubectl apply -f - <<EOF\nkind: Pod\nspec:\n  containers:\n  - image: vllm/vllm-openai-rocm:v0.33.0\n    args: [--model, m, -tp, \"2\"]\nEOF", []string{"vLLM|--model|m|-tp|2"}},
+		{"services that are no compose file", "kind: Graph\nspec:\n  services:\n    Prefill:\n      pod:\n        main:\n          command: [python3, -m, dynamo.vllm]\n          args: [--model, m, -tp, \"2\"]\n", []string{"vLLM|--model|m|-tp|2"}},
 		{"data", "python3 - <<'EOF'\nimport vllm\nEOF\nvllm serve m", []string{"vLLM|m"}},
 		{"unit", "[Unit]\nDescription=x\n[Service]\nEnvironment=\"TP=4\" A=1\nEnvironment=B=2\nExecStart=-/usr/bin/vllm serve m \\\n  -tp ${TP}\nRestart=always\n", []string{"TP=4 A=1 B=2 vLLM|m|-tp|4"}},
 		{"unit with a container", "[Service]\nExecStartPre=-/usr/bin/docker rm -f v\nExecStart=/usr/bin/docker run --rm --name v vllm/vllm-openai:v0.33.0 --model m\n", []string{"vLLM|--model|m"}},
 		{"patterns", "while [[ $# -gt 0 ]]; do\n  case \"$1\" in\n    -m|--model) M=\"$2\"; shift 2 ;;\n    # the degree\n    --tp) TP=$2; shift 2;;\n    *) echo \"unknown $1\"; exit 1;;\n  esac\ndone\nvllm serve m", []string{"vLLM|m"}},
+		{"a role by its argument", "s() {\n local kv=kv_producer\n [[ $1 == decode ]] && kv=kv_consumer\n if [ \"$1\" = prefill ]; then P=1; elif [ -n \"$2\" ]; then P=2; else P=3; fi\n vllm serve m --r $kv --port $P\n}\ns prefill\ns decode\ns decode 8", []string{"vLLM|m|--r|kv_producer|--port|1", "vLLM|m|--r|kv_consumer|--port|3", "vLLM|m|--r|kv_consumer|--port|2"}},
+		{"a case by its argument", "s() {\n case \"$1\" in\n  p*|x) local A=1 ;;\n  decode) A=2; vllm serve n ;;\n  *) A=3 ;;\n esac\n vllm serve m -tp $A\n}\ns prefill; s decode; s other", []string{"vLLM|m|-tp|1", "vLLM|n", "vLLM|m|-tp|2", "vLLM|m|-tp|3"}},
+		{"branches of a script all count", "ROLE=${1:-prefill}\nif [ $ROLE = prefill ]; then vllm serve m; else vllm serve n; fi\ncase $ROLE in prefill) vllm serve o;; *) vllm serve p;; esac", []string{"vLLM|m", "vLLM|n", "vLLM|o", "vLLM|p"}},
+		{"options that the text does not set", "A=(-tp 4)\nif [ -n \"${LEN:-}\" ]; then A+=(--max-model-len $LEN); fi\nif [[ $EAGER == true ]]; then A+=(--enforce-eager); fi\n[ -n \"$X\" ] && A+=(--x $X)\nvllm serve m \"${A[@]}\"", []string{"vLLM|m|-tp|4"}},
+		{"or", "s() { local N=''; [ \"$1\" = m ] || N=n; vllm serve $1 $N; }\ns m; s o", []string{"vLLM|m", "vLLM|o|n"}},
 		{"dynamo", "python3 -m dynamo.sglang --model-path m --disaggregation-mode prefill", []string{"SGLang|--model-path|m|--disaggregation-mode|prefill"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -68,7 +68,7 @@ func (m *manifestReader) container(n *yaml.Node, pod podFacts) bool {
 		return false
 	}
 	m.found = true
-	compose := pod.compose || entry != nil || field(n, "environment") != nil || cmd != nil && cmd.Kind == yaml.ScalarNode
+	compose := args == nil && (pod.compose || entry != nil || field(n, "environment") != nil || cmd != nil && cmd.Kind == yaml.ScalarNode)
 	c := command{shell: m.shell, image: fieldText(n, "image"), alone: true, host: pod.host || fieldText(n, "network_mode") == "host"}
 	if strings.ContainsAny(c.image, "${") {
 		c.image = ""

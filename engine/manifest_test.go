@@ -64,9 +64,10 @@ func TestManifestNotes(t *testing.T) {
 		n.check(t)
 	}
 	for text, want := range map[string]string{
-		"command: [vllm, serve\nargs: [xrgs }}\n":               "looks like a manifest, but it is no YAML",
-		"args:\n" + strings.Repeat("- a\n", 2000):               "so many pieces",
-		"services:\n  a:\n    image: x\n    command: sleep 1\n": "no command here starts",
+		"prefill:\n  containers:\n  - image: x\n    modelCommand: vllmServe\n    args: [--block-size=64]\n": "give the pods (helm template",
+		"command: [vllm, serve\nargs: [xrgs }}\n":                                                           "looks like a manifest, but it is no YAML",
+		"args:\n" + strings.Repeat("- a\n", 2000):                                                           "so many pieces",
+		"services:\n  a:\n    image: x\n    command: sleep 1\n":                                             "no command here starts",
 	} {
 		s := engine.ParseCommands(text)
 		if len(s.Launches) > 0 || len(s.Notes) == 0 || s.Notes[0].Kind != engine.Unread || !strings.Contains(s.Notes[0].Text, want) {

@@ -101,7 +101,11 @@ func ParseCommandsOf(kind kvlayout.Engine, text string) Script {
 	s.all()
 	s.unopened()
 	r.dangling()
-	if len(r.out.Launches) == 0 && !r.refused {
+	switch {
+	case len(r.out.Launches) > 0 || r.refused:
+	case looksYAML(text):
+		r.unread(0, "no command here starts vLLM or SGLang: of what a chart or a controller makes pods of, give the pods (helm template, kubectl get pods -o yaml)")
+	default:
 		r.unread(0, "no command here starts vLLM or SGLang")
 	}
 	return r.out

@@ -22,13 +22,17 @@ type shell struct {
 	sets      []setting
 	heredocs  []string // ends of here-documents that begin at the next line
 	frames    []frame
-	unframed  int    // frames that are too deep to be told apart
-	tested    bool   // the command before was a test
-	guards    bool   // the next command runs only if this one says so
-	guarded   bool   // the command runs only if a test before it says so
-	continued int    // where the line begins that a backslash continued last; -1 none
-	broken    broken // where a shell would end the command that is read
-	braces    int    // failed looks for JSON without quotes
+	unframed  int     // frames that are too deep to be told apart
+	tested    bool    // the command before was a test
+	guards    bool    // the next command runs only if this one says so
+	guarded   bool    // the command runs only if a test before it says so
+	either    bool    // only if that one fails
+	verdict   verdict // of the test before
+	absent    string  // variable that this test asks for and that the text does not set
+	lacking   string  // the same of the test before
+	continued int     // where the line begins that a backslash continued last; -1 none
+	broken    broken  // where a shell would end the command that is read
+	braces    int     // failed looks for JSON without quotes
 
 	functions map[string]*function
 	defined   []*function // in the order of their definition
@@ -74,7 +78,7 @@ func (s *shell) command() bool {
 	s.words, s.sets = s.words[:0], s.sets[:0]
 	s.broken, s.continued = broken{}, -1
 	s.target, s.stdin = "", nil
-	s.guarded, s.guards = s.guards && s.tested, false
+	s.guarded, s.guards, s.lacking = s.guards && s.tested, false, s.absent
 	s.fence()
 	s.pattern()
 	for {
@@ -182,7 +186,7 @@ func (s *shell) operator(c byte) {
 		s.branch()
 	case next && (c == '&' || c == '|'):
 		s.pos++
-		s.guards = true
+		s.guards, s.either = true, c == '|'
 	}
 	if c == '\n' {
 		for _, end := range s.heredocs {

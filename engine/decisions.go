@@ -1,0 +1,122 @@
+package engine
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// verdict is how a test ends.
+type verdict int8
+
+const (
+	undecided verdict = iota
+	yes
+	no
+)
+
+func decided(v bool) verdict {
+	if v {
+		return yes
+	}
+	return no
+}
+
+// decides works out a test in a call of a function, whose arguments are known. Of the
+// text around it is not known how it is called, and so all of its branches count.
+func (s *shell) decides(words []word) verdict {
+	words = slices.DeleteFunc(slices.Clone(words[1:]), func(w word) bool { return w.text == "]" || w.text == "]]" })
+	if s.callDepth == 0 || slices.ContainsFunc(words, func(w word) bool { return w.open != "" || w.maybe != "" }) {
+		return undecided
+	}
+	switch len(words) {
+	case 2:
+		switch words[0].text {
+		case "-n":
+			return decided(words[1].text != "")
+		case "-z":
+			return decided(words[1].text == "")
+		}
+	case 3:
+		if a, b := words[0].text, words[2].text; !strings.ContainsAny(b, "*?[") {
+			switch words[1].text {
+			case "=", "==", "-eq":
+				return decided(a == b)
+			case "!=", "-ne":
+				return decided(a != b)
+			}
+		}
+	}
+	return undecided
+}
+
+// and is the verdict on two tests, or on either of them.
+func (v verdict) and(other verdict, either bool) verdict {
+	end := no
+	if either {
+		end = yes
+	}
+	switch {
+	case v == end || other == end:
+		return end
+	case v == undecided || other == undecided:
+		return undecided
+	}
+	return v
+}
+
+// taken says of a branch whose test is read whether it is.
+func (f *frame) taken(v verdict) {
+	switch {
+	case f.settled || f.unsure:
+		f.dead = f.settled
+	case v == undecided:
+		f.unsure = true
+	default:
+		f.dead, f.settled = v == no, v == yes
+	}
+}
+
+// matches says of a branch of a case whether its patterns are those of what is asked for.
+func (f *frame) matches(patterns string) {
+	f.others = f.others || strings.Trim(patterns, " \t(") == "*"
+	if f.subject.open != "" || strings.ContainsAny(patterns, "$`") {
+		f.taken(undecided)
+		return
+	}
+	f.taken(decided(slices.ContainsFunc(strings.Split(patterns, "|"), func(p string) bool {
+		p = strings.Trim(p, " \t(\"'")
+		ok, err := path.Match(p, f.subject.text)
+		return p == "*" || err == nil && ok
+	})))
+}
+
+// dead says that a branch is read which is not taken.
+func (s *shell) dead() bool {
+	return slices.ContainsFunc(s.frames, func(f frame) bool { return f.dead })
+}
+
+// plainReference is a variable by itself.
+var plainReference = regexp.MustCompile(`^\$([A-Za-z_]\w*|\{[A-Za-z_]\w*(:?-)?\})$`)
+
+// absent is what a test asks for and the text nowhere sets, if it fails without: whether
+// a variable has a value, or is one of the words for yes.
+func absent(words []word) string {
+	for i, w := range words {
+		switch asked := i > 0 && words[i-1].text == "-n"; {
+		case asked && w.open == "" && w.text == "" && !w.plain: // ${NAME:-}
+			return "what is tested"
+		case w.open == "" || w.maybe != "" || w.open != w.text || !plainReference.MatchString(w.open):
+		case asked, switchedOn(words[i+1:]):
+			return w.open
+		}
+	}
+	return ""
+}
+
+// switchedOn says that a test goes on by comparing with one of the words for yes.
+func switchedOn(words []word) bool {
+	return len(words) > 1 && (words[0].text == "=" || words[0].text == "==") &&
+		slices.Contains([]string{"1", "true", "yes", "on"}, strings.ToLower(words[1].text))
+}
