@@ -2,6 +2,7 @@ package router
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,5 +131,21 @@ func TestTokensThatBreakOffAreCounted(t *testing.T) {
 	}
 	eventually(t, "it is counted", func() bool {
 		return metric(t, r.OpsHandler(), `pdpool_router_requests_total{code="broken",endpoint="/tokenize"}`) == 1
+	})
+}
+
+// TestEveryPodIsProbedThoughManyHang: those that come first don't take all places.
+func TestEveryPodIsProbedThoughManyHang(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPairs(t, 1, maxProbes+8, frozenSoon)
+		p.healthy(t, answers)
+		for _, e := range p.all() {
+			e.does(waits)
+		}
+		eventually(t, "all are found frozen", func() bool {
+			return !slices.ContainsFunc(p.Registry.current.Load().engines, func(of *slot) bool {
+				return !of.frozen(time.Now().UnixNano(), p.Frozen)
+			})
+		})
 	})
 }

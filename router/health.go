@@ -94,8 +94,11 @@ func (s *Server) Probe(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
-			for n, of := range s.Registry.current.Load().engines {
-				if n%probeHealthy == round%probeHealthy || of.suspected(now.UnixNano()) {
+			engines := s.Registry.current.Load().engines
+			for k := range engines {
+				// Each is the first one once: many that hang leave places for the others.
+				n := (k + round) % len(engines)
+				if of := engines[n]; n%probeHealthy == round%probeHealthy || of.suspected(now.UnixNano()) {
 					s.probe(ctx, of, places, &running)
 				}
 			}
