@@ -130,6 +130,9 @@ func (s *sim) newRequest(a *agent, id, prompt string, dp, tokens int) *request {
 
 // requestActs sends the next message of a request. It reports false when nothing is left.
 func (s *sim) requestActs(a *agent, r *request) bool {
+	if a.shape.role == kvlayout.Prefill && s.late == latePrefill {
+		return false
+	}
 	c := scheduler(r.dp)
 	_, lost := r.lost[c]
 	schedules := a.engine.up[c] && !lost && !r.abortSent && a.engine.byID[r.dp][r.id] == r
@@ -185,7 +188,7 @@ func (s *sim) holds(a *agent, r *request) bool {
 
 // receives asks for the transfer into decode's blocks.
 func (s *sim) receives(a *agent, r *request) bool {
-	if r.blocksSent || r.mute || s.late {
+	if r.blocksSent || r.mute || s.late == lateDecode {
 		return false
 	}
 	r.blocksSent = true
@@ -223,7 +226,7 @@ func (s *sim) workerActs(a *agent, r *request) bool {
 	}
 	for _, tp := range s.rng.Perm(a.shape.tp) {
 		c := worker(r.dp, tp)
-		if !a.engine.up[c] || r.sealed[tp] {
+		if !a.engine.up[c] || r.sealed[tp] || s.late == lateLayers && r.saved[tp] > 0 {
 			continue
 		}
 		r.begins(a)

@@ -65,7 +65,7 @@ type sim struct {
 	now    time.Time // of the world; the agents' clocks are off by agent.skew
 	faults bool      // without, every transfer has to succeed
 	rate   int       // of actions to one fault
-	late   bool      // decode's engines name no blocks before prefill has waited for long
+	late   late      // engines that keep the others waiting for long
 	mapped bool      // writers have mapped the readers' memory; else they send streams
 	limits session.Limits
 	pairs  [2]shape
@@ -121,7 +121,9 @@ func newSim(seed uint64) *sim {
 		cuts: map[[2]string]bool{}, sessions: map[[2]string]*moverSession{},
 	}
 	s.faults = s.rng.IntN(5) > 0
-	s.late = !s.faults && s.rng.IntN(2) == 0
+	if !s.faults {
+		s.late = []late{"", latePrefill, lateDecode, lateLayers}[s.rng.IntN(4)]
+	}
 	s.rate = []int{12, 40, 120}[s.rng.IntN(3)]
 	s.mapped = s.rng.IntN(2) == 0
 	s.wanted = 1 + s.rng.IntN(7)
@@ -131,6 +133,9 @@ func newSim(seed uint64) *sim {
 	if s.rng.IntN(3) == 0 {
 		// Orders wait for room.
 		s.limits.Orders, s.limits.Pieces, s.limits.LivePieces = 1+s.rng.IntN(3), 1+s.rng.IntN(8), 1+s.rng.IntN(8)
+	}
+	if !s.faults && s.rng.IntN(3) == 0 {
+		s.limits.Peers = 1
 	}
 	if s.faults && s.rng.IntN(10) == 0 {
 		s.limits.LiveBlocks = 4 + s.rng.IntN(12)
@@ -309,12 +314,29 @@ func (s *sim) act() bool {
 			return true
 		}
 	}
-	if s.late {
-		s.late = false
-		s.now = s.now.Add(timeouts.Defer - 5*time.Second)
-		return true
+	return s.lateComers()
+}
+
+// late is the engines that do nothing more before the others have waited for nearly as
+// long as they may.
+type late string
+
+const (
+	latePrefill late = "prefill names no transfer"
+	lateDecode  late = "decode names no blocks"
+	lateLayers  late = "prefill saves no second layer"
+)
+
+// lateComers has them go on, when nothing else happens any more.
+func (s *sim) lateComers() bool {
+	wait := map[late]time.Duration{latePrefill: timeouts.ReceiveAbort, lateDecode: timeouts.Defer, lateLayers: 2 * timeouts.Transfer}[s.late]
+	if wait == 0 {
+		return false
 	}
-	return false
+	s.logf("late: %s", s.late)
+	s.late = ""
+	s.now = s.now.Add(wait - 5*time.Second)
+	return true
 }
 
 // advance lets time pass to the next deadline: of a machine, or of a lease that
