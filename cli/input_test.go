@@ -199,3 +199,21 @@ func TestFiguresAreOfTheSpec(t *testing.T) {
 		t.Errorf("exit status %d of %s\nand with a status %d of %s", bare.code, bare.out, with.code, with.out)
 	}
 }
+
+// TestChartTemplates holds that a template of a Helm chart is told as one, at its first
+// expression, and not as what it is no good for.
+func TestChartTemplates(t *testing.T) {
+	for text, line := range map[string]string{
+		"{{- if .Values.on }}\napiVersion: pdpool.dev/v1alpha1\nkind: PDPool\nspec: {}\n{{- end }}\n":                                   "stdin:1",
+		"kind: PDPool\nmetadata:\n  name: {{ .Release.Name }}\n":                                                                        "stdin:3",
+		"apiVersion: pdpool.dev/v1alpha1\nkind: PDPool\nmetadata:\n  name: x\nspec:\n  prefill: {layout: {tp: \"{{ .Values.tp }}\"}}\n": "stdin:6",
+	} {
+		got := run(t, text, "check", "-f", "-")
+		if got.code != 2 || !strings.Contains(got.out, line+"\n") || !strings.Contains(got.out, "template of a Helm chart: check what it renders, helm template CHART | kubectl pdpool check -f -") || strings.Contains(got.out, "schema") {
+			t.Errorf("exit status %d: %v: %s", got.code, got.err, got.out)
+		}
+	}
+	if got := run(t, "kind: PrometheusRule\nspec: {a: '{{ $labels.pod }}'}\n", "check", "--allow-empty", "-f", "-"); got.code != 0 {
+		t.Errorf("exit status %d: %v: %s", got.code, got.err, got.out)
+	}
+}

@@ -59,6 +59,13 @@ var (
 	yamlCommand = regexp.MustCompile(`(?m)^\s*(- )?"?(command|args|entrypoint|image)"?:(\s|$)`)
 )
 
+// ChartTemplate says that a text of YAML, which can be parsed or not, is a template of a
+// Helm chart, and at which byte its first expression is.
+func ChartTemplate(text string, parsed bool) (at int, ok bool) {
+	at = strings.Index(text, "{{")
+	return at, at >= 0 && (!parsed || chartValue.MatchString(text))
+}
+
 // looksYAML says that a text is YAML or JSON, by its first line that is no comment.
 func looksYAML(text string) bool {
 	for line := range strings.Lines(text) {
@@ -73,12 +80,11 @@ func looksYAML(text string) bool {
 // either, and arguments that are a list. It says false for a text that is none of
 // these.
 func (s *shell) manifest() bool {
-	at := strings.Index(s.src, "{{")
-	if !looksYAML(s.src) && (at < 0 || strings.TrimSpace(s.src[:at]) != "") {
+	if at := strings.Index(s.src, "{{"); !looksYAML(s.src) && (at < 0 || strings.TrimSpace(s.src[:at]) != "") {
 		return false
 	}
 	docs, err := parseYAML(s.src)
-	if at >= 0 && (err != nil || chartValue.MatchString(s.src)) {
+	if at, ok := ChartTemplate(s.src, err == nil); ok {
 		s.unread(s.at(at), "this is a template of a Helm chart, whose values are not here: render it with helm template and give what that prints")
 		s.refused = true
 		return true

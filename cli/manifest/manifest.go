@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
+	"github.com/pdpool/pdpool/engine"
 )
 
 // Bounds of a document. An API server takes no object near any of them.
@@ -153,7 +154,14 @@ func (c *Content) chunk(file string, part chunk) {
 		return
 	}
 	var root yaml.Node
-	if err := yaml.Unmarshal(part.text, &root); err != nil {
+	err := yaml.Unmarshal(part.text, &root)
+	ours := err != nil || len(root.Content) > 0 && scalarOf(root.Content[0], "kind") == "PDPool"
+	if i, ok := engine.ChartTemplate(string(part.text), err == nil); ours && ok {
+		at.Line += bytes.Count(part.text[:i], []byte("\n"))
+		c.fail(at, "this is a template of a Helm chart: check what it renders, helm template CHART | kubectl pdpool check -f -")
+		return
+	}
+	if err != nil {
 		line, text := syntax(err)
 		at.Line += line
 		c.fail(at, "%s", text)
