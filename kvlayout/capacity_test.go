@@ -109,3 +109,59 @@ func TestCapacityFixes(t *testing.T) {
 		}
 	}
 }
+
+// What is known of a side's memory and of the load decides, and numbers that fit are told of
+// nowhere.
+func TestCapacityIsTold(t *testing.T) {
+	r1, copies := mustModel(t, "deepseek-ai/DeepSeek-R1"), mustModel(t, qwen)
+	block := int64(61 * 1152 * 64)
+	pair := func(change func(p *Pair)) Pair {
+		side := Side{Layout: Layout{TP: 8}, BlockSize: 64, MaxLength: 6400, KVBlocks: 101}
+		p := Pair{Engine: VLLM, Version: "0.33.0", Mover: MoverAgent, Model: &r1, Prefill: side, Decode: side}
+		change(&p)
+		return p
+	}
+	load := func(in, out, at int, change func(p *Pair)) Pair {
+		return pair(func(p *Pair) {
+			p.Load, p.Decode.KVBlocks = Load{Input: in, Output: out, Concurrency: at}, 1000
+			change(p)
+		})
+	}
+	none := func(*Pair) {}
+	for name, c := range map[string]struct {
+		pair Pair
+		want string // the message of the first
+	}{
+		"fits":                  {pair(none), ""},
+		"bytes":                 {pair(func(p *Pair) { p.Decode.KVBlocks, p.Decode.KVMemory = 0, 101*block }), ""},
+		"a byte less":           {pair(func(p *Pair) { p.Decode.KVBlocks, p.Decode.KVMemory = 0, 101*block-1 }), "a sequence of 6400 tokens takes 100 blocks of a rank of decode, which has 100, one of them vLLM's null block, which no sequence gets"},
+		"blocks before bytes":   {pair(func(p *Pair) { p.Decode.KVMemory = block }), ""},
+		"no memory known":       {pair(func(p *Pair) { p.Decode.KVBlocks, p.Decode.MaxLength = 0, 1<<20 }), ""},
+		"no length known":       {pair(func(p *Pair) { p.Prefill.MaxLength, p.Decode.MaxLength, p.Decode.KVBlocks = 0, 0, 1 }), ""},
+		"a length of one":       {pair(func(p *Pair) { p.Decode.MaxLength, p.Decode.KVBlocks = 1, 1 }), "a sequence of 1 tokens takes 1 blocks of a rank of decode, which has 1, one of them vLLM's null block, which no sequence gets"},
+		"no model known":        {pair(func(p *Pair) { p.Model, p.Decode.KVBlocks = nil, 1 }), ""},
+		"the simulator":         {pair(func(p *Pair) { p.Engine, p.Decode.KVBlocks = Simulator, 1 }), ""},
+		"a load that fits":      {load(999, 1, 64, none), ""},
+		"a load of one more":    {load(1000, 1, 64, none), "64 requests of 1000 and 1 tokens are 64064 tokens in flight, and decode holds 64000, or 492307 with dcp 8"},
+		"answers alone":         {load(0, 64001, 1, none), "1 requests of 0 and 64001 tokens are 64001 tokens in flight, and decode holds 64000, or 492307 with dcp 8"},
+		"nobody at a time":      {load(64001, 0, 0, none), ""},
+		"requests of nothing":   {load(0, 0, 1<<40, none), ""},
+		"a load on dcp":         {load(64001, 0, 8, func(p *Pair) { p.Decode.Layout.DCP = 8 }), "8 requests of 64001 and 0 tokens are 512008 tokens in flight, and decode holds 492307"},
+		"a load on equal dcp":   {load(64001, 0, 8, func(p *Pair) { p.Prefill.Layout.DCP, p.Decode.Layout.DCP = 8, 8 }), "8 requests of 64001 and 0 tokens are 512008 tokens in flight, and decode holds 492307"},
+		"a load on many":        {load(64001, 0, 2, func(p *Pair) { p.Decode.Replicas = 2 }), "2 requests of 64001 and 0 tokens are 128002 tokens in flight, and decode holds 128000, or 984614 with dcp 8"},
+		"copies of heads":       {load(64001, 0, 1, func(p *Pair) { p.Model = &copies }), "1 requests of 64001 and 0 tokens are 64001 tokens in flight, and decode holds 64000"},
+		"a load, of SGLang's":   {load(8001, 0, 8, func(p *Pair) { p.Engine, p.Version, p.Decode.Layout.DP = SGLang, "0.5.23", 2 }), ""},
+		"no blocks of decode's": {load(64001, 0, 1, func(p *Pair) { p.Decode.KVBlocks = 0 }), ""},
+	} {
+		var told string
+		for _, p := range Compatible(c.pair) {
+			if strings.HasPrefix(p.Rule, "capacity-") {
+				told = p.Message
+				break
+			}
+		}
+		if told != c.want {
+			t.Errorf("%s:\n got %q\nwant %q", name, told, c.want)
+		}
+	}
+}

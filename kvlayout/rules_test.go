@@ -141,9 +141,14 @@ func TestResolveMover(t *testing.T) {
 		{"unset is Auto", auto(func(p *Pair) { p.Mover, p.Engine = "", "" }), MoverEngine, "can serve"},
 		{"dealt tokens", seedPair(), MoverAgent, "dcp-version: prefill without DCP and decode dcp 4 on vLLM 0.33.0"},
 		{"dealt tokens, unknown version", auto(func(p *Pair) { p.Version, p.Decode.Layout.DCP = "", 8 }), MoverAgent, "not known to serve"},
-		{"unequal tp, old version", auto(func(p *Pair) { p.Version, p.Decode.Layout.TP = "0.32.0", 4 }), MoverAgent, "tp-write"},
 		{"unequal tp", auto(func(p *Pair) { p.Decode.Layout.TP = 4 }), MoverEngine, "can serve"},
 		{"ports", auto(func(p *Pair) { p.Decode.Layout = Layout{TP: 4, DP: 2} }), MoverAgent, "ports-dp-tp"},
+		{"a cost that the agent has not", auto(func(p *Pair) { p.Backend = XGMI }), MoverEngine, "can serve"},
+		{"what the agent does not know, and a later engine may", auto(func(p *Pair) {
+			p.Version, p.Prefill.Layout = "0.34.0", Layout{TP: 4, PP: 2}
+		}), MoverEngine, "the transfer agent cannot serve"},
+		{"unequal tp, unknown version", auto(func(p *Pair) { p.Version, p.Decode.Layout.TP = "", 4 }), MoverAgent, "is not known to serve the pair (tp-write: "},
+		{"unequal tp of an old version", auto(func(p *Pair) { p.Version, p.Decode.Layout.TP = "0.32.0", 4 }), MoverAgent, "cannot serve the pair (tp-write: "},
 		{"no help from the agent", auto(func(p *Pair) { p.Decode.BlockSize = 16 }), MoverEngine, "can serve"},
 		{"given", with(func(p *Pair) { p.Mover = MoverAgent }), MoverAgent, "transfer.mover is Agent"},
 		{"given, not fitting", with(func(p *Pair) { p.Decode.Layout.DCP = 8 }), MoverEngine, "transfer.mover is Engine"},
