@@ -87,16 +87,23 @@ func (a *attempt) look(silent time.Time, prefilled bool) (*failure, time.Duratio
 		if l.role == kvlayout.Prefill && prefilled || !l.slot.frozen(now.UnixNano(), a.Frozen) || !a.movable(l.role, now) {
 			continue
 		}
-		return &failure{
-			leg: l.role, status: http.StatusGatewayTimeout, code: codeFrozen, outcome: outcomeSilent,
-			text: "the engine has answered nothing, its health included, for " + a.Frozen.String(),
-		}, 0
+		f := a.frozenEngine()
+		f.leg, f.outcome = l.role, outcomeSilent
+		return f, 0
 	}
 	next := a.lookEvery()
 	if left := silent.Sub(now); left > 0 {
 		next = min(next, left)
 	}
 	return nil, next
+}
+
+// frozenEngine is why a frozen engine is waited for no longer.
+func (s *Server) frozenEngine() *failure {
+	return &failure{
+		status: http.StatusGatewayTimeout, code: codeFrozen,
+		text: "the engine has answered nothing, its health included, for " + s.Frozen.String(),
+	}
 }
 
 // await counts the request n times among those that wait for its engines.
@@ -119,6 +126,28 @@ func (a *attempt) movable(without kvlayout.Role, now time.Time) bool {
 	return slices.ContainsFunc(prefills, func(p *slot) bool {
 		return answers(p) && slices.ContainsFunc(partners[p.instance], answers)
 	})
+}
+
+// whenFrozen calls f when the instance of a rank is found frozen, until stop is called.
+func (s *Server) whenFrozen(of *slot, f func()) (stop func()) {
+	done := make(chan struct{})
+	s.legs.Go(func() {
+		s.awaited.add(of, 1)
+		defer s.awaited.add(of, -1)
+		look := time.NewTicker(s.lookEvery())
+		defer look.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case now := <-look.C:
+				if of.frozen(now.UnixNano(), s.Frozen) {
+					f()
+				}
+			}
+		}
+	})
+	return func() { close(done) }
 }
 
 // healthSaid is what probes have found of an instance whose answer is overdue.

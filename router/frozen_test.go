@@ -318,3 +318,25 @@ func TestFrozen(t *testing.T) {
 		}
 	}
 }
+
+// TestTokenizeLeavesAFrozenPrefill: another one does as well.
+func TestTokenizeLeavesAFrozenPrefill(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPairs(t, 2, 1, frozenSoon)
+		came := p.healthy(t, waits)
+		done := make(chan answer, 1)
+		go func() { done <- p.post(t, "/tokenize", simple) }()
+		frozen := next(t, "the request", came)
+		p.freeze(frozen)
+		if a := next(t, "the answer", done); a.status != 200 {
+			t.Errorf("status %d, %s", a.status, a.body)
+		}
+		for _, e := range p.all() {
+			e.does(waits)
+		}
+		if a := p.post(t, "/tokenize", simple); a.status != 504 || a.code(t) != codeFrozen {
+			t.Errorf("status %d, %s", a.status, a.body)
+		}
+		eventually(t, "no engine is waited for", func() bool { return len(p.awaited.slots()) == 0 })
+	})
+}

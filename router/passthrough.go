@@ -120,7 +120,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, text string, u
 }
 
 // askPrefill sends a request to a prefill engine, and to another one where that is out
-// of reach or silent. The answer ends with the call of end.
+// of reach, silent or frozen. The answer ends with the call of end.
 func (s *Server) askPrefill(ctx context.Context, r *http.Request, model, text string) (answer *http.Response, p pair, end func(), f *failure) {
 	t, f := s.serves(model)
 	if f != nil {
@@ -140,7 +140,9 @@ func (s *Server) askPrefill(ctx context.Context, r *http.Request, model, text st
 		}
 		p = next
 		try, end := context.WithTimeout(ctx, s.Answer)
+		stop := s.whenFrozen(p.prefill, end)
 		answer, err := s.transport.RoundTrip(newLeg(p.prefill, r.URL.Path, header, pieces{text}).WithContext(try))
+		stop()
 		if err == nil {
 			return answer, p, end, nil
 		}
@@ -168,6 +170,8 @@ func (s *Server) unanswered(ctx, try context.Context, of *slot, err error) *fail
 		return gone()
 	case late(until):
 		return &failure{status: http.StatusGatewayTimeout, code: codeTooOld, text: "the prefill engine did not answer before the request was too old"}
+	case try.Err() != nil && of.frozen(time.Now().UnixNano(), s.Frozen):
+		return s.frozenEngine()
 	case late(silent):
 		s.suspect(of, codeSilent, holdSilent)
 		return &failure{status: http.StatusGatewayTimeout, code: codeSilent, text: "the prefill engine did not answer within " + s.Answer.String()}
