@@ -48,6 +48,8 @@ type group struct {
 	unschedulable string
 	image         string
 	stuck         string
+	// lapsed is what keeps a pod from being ready that has been.
+	lapsed string
 	// reason and node tell of the failure of a failed or broken group; rejected says
 	// that the node did not let the pod in.
 	reason, node string
@@ -58,6 +60,13 @@ type group struct {
 
 // alive says whether the group occupies its replica.
 func (g *group) alive() bool { return g.state >= partial }
+
+// gaveUp says whether a pod of the group has ended by itself.
+func (g *group) gaveUp() bool {
+	return slices.ContainsFunc(g.pods, func(p *corev1.Pod) bool {
+		return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+	})
+}
 
 // hangs says whether a pod waits for what does not come by itself.
 func (g *group) hangs() bool { return g.unschedulable != "" || g.image != "" || g.stuck != "" }
@@ -123,7 +132,7 @@ func (g *group) judge() {
 		switch {
 		case p.DeletionTimestamp != nil:
 			deleting++
-			g.reason = fmt.Sprintf("pod %s was deleted", p.Name)
+			g.reason = deletionOf(p)
 		case p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded:
 			g.state = failed
 			g.reason, g.node, g.rejected = failureOf(p), p.Spec.NodeName, rejected(p)
@@ -131,6 +140,7 @@ func (g *group) judge() {
 			isReady++
 		default:
 			g.lookAtPending(p)
+			g.lapsed = cmp.Or(g.lapsed, lapseOf(p))
 		}
 	}
 	missing := g.size - len(g.pods)
@@ -197,9 +207,8 @@ func rejected(p *corev1.Pod) bool {
 }
 
 func podReady(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
+	c := podCondition(p, corev1.PodReady)
+	return c != nil && c.Status == corev1.ConditionTrue
 }
 
 // failureOf is why a pod has ended, in one sentence.

@@ -28,6 +28,7 @@ var weight = []string{
 	v1alpha1.ReasonContainerWaiting,
 	v1alpha1.ReasonUnschedulable,
 	v1alpha1.ReasonBackOff,
+	v1alpha1.ReasonNotReady,
 	v1alpha1.ReasonChangingGeneration,
 	v1alpha1.ReasonReplacing,
 	v1alpha1.ReasonRecovering,
@@ -112,6 +113,8 @@ func (p *planner) notePods() {
 				p.note(Waiting, v1alpha1.ReasonContainerWaiting, g.stuck)
 			case g.unschedulable != "":
 				p.note(Waiting, v1alpha1.ReasonUnschedulable, g.unschedulable+p.heldBy())
+			case g.lapsed != "":
+				p.note(Waiting, v1alpha1.ReasonNotReady, fmt.Sprintf("%s is not ready any more: %s", g, g.lapsed))
 			default:
 				p.note(Progressing, v1alpha1.ReasonStarting, fmt.Sprintf("%s is starting", g))
 			}
@@ -151,8 +154,8 @@ func (p *planner) noteRouter() {
 	if s.ObservedGeneration >= d.Generation && s.Replicas == want && s.UpdatedReplicas == want && s.ReadyReplicas == want {
 		return
 	}
-	p.note(Progressing, v1alpha1.ReasonStarting, fmt.Sprintf("%d router pods are ready, %d of %d are of the revision wanted%s",
-		s.ReadyReplicas, s.UpdatedReplicas, want, trouble(s.Conditions)))
+	p.note(Progressing, v1alpha1.ReasonStarting, fmt.Sprintf("%d of %d router pods are ready, %d are of the revision wanted%s",
+		s.ReadyReplicas, want, s.UpdatedReplicas, trouble(s.Conditions)))
 }
 
 // trouble is what a Deployment says of pods that it can't make or that don't come up.

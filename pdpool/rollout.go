@@ -273,8 +273,20 @@ func (p *planner) start(s *roleState, v *revision, replica int) {
 			s.role, replica, attempt, strings.Join(nodes, ", "), rejectionsToAvoid, s.book.find(v.hash, replica).Reason))
 	}
 	if attempt > 0 {
-		p.note(Progressing, v1alpha1.ReasonRecovering, fmt.Sprintf("%s %d is started for attempt %d", s.role, replica, attempt))
+		p.note(Progressing, v1alpha1.ReasonRecovering, fmt.Sprintf("%s %d is started for attempt %d%s", s.role, replica, attempt, s.leaving(v.hash, replica)))
 	}
+}
+
+// leaving is why pods of a replica go that have not ended by themselves: somebody has
+// deleted them. Of the others the book tells.
+func (s *roleState) leaving(revision string, replica int) string {
+	why := ""
+	for _, g := range s.groups {
+		if g.revision == revision && g.replica == replica && g.state == ended && !g.gaveUp() {
+			why = ": " + g.reason
+		}
+	}
+	return why
 }
 
 // nextAttempt is one above the highest attempt that pods or the status know of.

@@ -240,7 +240,9 @@ func Transitions(old, status v1alpha1.PDPoolStatus) []Event {
 		}
 		kind := corev1.EventTypeNormal
 		lost := c.Status == metav1.ConditionFalse && o != nil && o.Status == metav1.ConditionTrue
-		if lost && c.Type == v1alpha1.ConditionAvailable || warns(c.Reason) {
+		broken := c.Type == v1alpha1.ConditionCompatible && c.Status == metav1.ConditionFalse ||
+			c.Type == v1alpha1.ConditionReady && meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionStalled)
+		if lost && c.Type == v1alpha1.ConditionAvailable || broken || warns(c.Reason) {
 			kind = corev1.EventTypeWarning
 		}
 		out = append(out, Event{Type: kind, Reason: c.Reason, Message: clip(c.Message, maxNote)})
@@ -252,7 +254,7 @@ func Transitions(old, status v1alpha1.PDPoolStatus) []Event {
 func warns(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonIncompatible, v1alpha1.ReasonNameConflict, v1alpha1.ReasonRefused,
-		v1alpha1.ReasonBackOff, v1alpha1.ReasonImageUnavailable, v1alpha1.ReasonContainerWaiting, v1alpha1.ReasonUnschedulable, v1alpha1.ReasonApplyFailed, v1alpha1.ReasonDevicesLack:
+		v1alpha1.ReasonBackOff, v1alpha1.ReasonNotReady, v1alpha1.ReasonImageUnavailable, v1alpha1.ReasonContainerWaiting, v1alpha1.ReasonUnschedulable, v1alpha1.ReasonApplyFailed, v1alpha1.ReasonDevicesLack:
 		return true
 	}
 	return false

@@ -121,6 +121,14 @@ func TestTransitions(t *testing.T) {
 	if len(got) != 1 || got[0] != (Event{Type: corev1.EventTypeWarning, Reason: "Unschedulable", Message: "m"}) {
 		t.Errorf("events %+v", got)
 	}
+	broken := v1alpha1.PDPoolStatus{Conditions: []metav1.Condition{
+		condition("Compatible", metav1.ConditionFalse, "DcpMix"), condition("Ready", metav1.ConditionFalse, "DcpMix"), condition("Stalled", metav1.ConditionTrue, "DcpMix"),
+	}}
+	for _, e := range Transitions(old, broken) {
+		if e.Type != corev1.EventTypeWarning {
+			t.Errorf("a broken rule is told as %+v", e)
+		}
+	}
 	if got := Transitions(next, next); len(got) != 0 {
 		t.Errorf("events without a transition: %+v", got)
 	}

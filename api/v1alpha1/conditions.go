@@ -85,6 +85,8 @@ const (
 	ReasonRecovering = "Recovering"
 	// ReasonBackOff: an instance has failed repeatedly; the next attempt waits.
 	ReasonBackOff = "BackOff"
+	// ReasonNotReady: an instance was ready and is not any more.
+	ReasonNotReady = "NotReady"
 	// ReasonUnschedulable: the scheduler finds no node for a pod.
 	ReasonUnschedulable = "Unschedulable"
 	// ReasonImageUnavailable: the kubelet can't pull an image.

@@ -1,0 +1,65 @@
+package pdpool
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// lapseWithin is how long after the end of a container its pod may still count as ready.
+const lapseWithin = 10 * time.Second
+
+// lapseOf is what keeps a pod from being ready that has been; of one that still starts
+// it is empty. A pod becomes ready after its sidecar has started, which is when it counts
+// as initialized, so that only the loss of readiness comes later than that.
+func lapseOf(p *corev1.Pod) string {
+	isReady, initialized := podCondition(p, corev1.PodReady), podCondition(p, corev1.PodInitialized)
+	if isReady == nil || initialized == nil || initialized.Status != corev1.ConditionTrue || !isReady.LastTransitionTime.After(initialized.LastTransitionTime.Time) {
+		return ""
+	}
+	since := isReady.LastTransitionTime.Time
+	what := ""
+	if c := podCondition(p, corev1.ContainersReady); c != nil && c.Status == corev1.ConditionTrue {
+		what = "the node does not answer"
+		if isReady.Message != "" {
+			what = isReady.Message
+		}
+	} else {
+		what = lapsedContainer(p, since)
+	}
+	return sentence("pod %s on node %s since %s: %s", p.Name, p.Spec.NodeName, clock(since), what)
+}
+
+// lapsedContainer tells of the container that is not ready, of the engine's first: the
+// agent is not ready either while its engine is not.
+func lapsedContainer(p *corev1.Pod, since time.Time) string {
+	for _, c := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
+		if c.Ready {
+			continue
+		}
+		if t := c.LastTerminationState.Terminated; t != nil && !t.FinishedAt.Time.Before(since.Add(-lapseWithin)) {
+			return fmt.Sprintf("container %s has ended with exit code %d and was started again", c.Name, t.ExitCode)
+		}
+		return fmt.Sprintf("container %s fails its readiness probe", c.Name)
+	}
+	return "it has not said why"
+}
+
+func podCondition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return nil
+	}
+	return &p.Status.Conditions[i]
+}
+
+// deletionOf says that a pod was deleted, and why where Kubernetes itself did it: an
+// eviction, a lost node, a pod of a higher priority.
+func deletionOf(p *corev1.Pod) string {
+	if c := podCondition(p, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
+		return sentence("pod %s on node %s was deleted: %s%s", p.Name, p.Spec.NodeName, c.Reason, said(c.Message))
+	}
+	return fmt.Sprintf("pod %s was deleted", p.Name)
+}
