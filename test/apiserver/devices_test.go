@@ -2,10 +2,8 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -82,20 +80,9 @@ func (w world) tells(t *testing.T, namespace string, is metav1.ConditionStatus, 
 	})
 }
 
-// quiet returns the operator's writes once there was none for longer than it waits
-// until it looks at nodes that have changed.
+// quiet returns the operator's writes once there was none for longer than the 5 s that it
+// waits until it looks at nodes that have changed.
 func (w world) quiet(t *testing.T, namespace string) int {
 	t.Helper()
-	const pause = 7 * time.Second
-	last, since := -1, time.Now()
-	eventually(t, func(context.Context) error {
-		if now := w.writes.in(namespace); now != last {
-			last, since = now, time.Now()
-		}
-		if time.Since(since) < pause {
-			return errors.New("the operator is still writing")
-		}
-		return nil
-	})
-	return last
+	return w.settleAfter(t, namespace, 140)
 }
