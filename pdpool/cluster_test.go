@@ -273,7 +273,7 @@ func (c *cluster) schedule(p *corev1.Pod) {
 
 // prepare mounts the volumes of a pod that has a node.
 func (c *cluster) prepare(p *corev1.Pod) {
-	if c.objects["*v1.Secret "+keyName(c.pool.Name)] != nil {
+	if c.objects["Secret "+keyName(c.pool.Name)] != nil {
 		c.condition(p, corev1.PodReadyToStartContainers, corev1.ConditionTrue, "")
 	}
 	c.age[p.UID] = 0

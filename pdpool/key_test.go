@@ -62,7 +62,7 @@ func TestSecretComesBeforePods(t *testing.T) {
 func TestConvergedPoolNeedsNoSecret(t *testing.T) {
 	c := newCluster(t, simulatorPool(t), 16)
 	c.run(30)
-	key := "*v1.Secret " + keyName(c.pool.Name)
+	key := "Secret " + keyName(c.pool.Name)
 	before := c.objects[key].(*corev1.Secret).DeepCopy()
 	if plan := Compute(c.pool, c.observed(), c.defaults); len(plan.Create) > 0 {
 		t.Errorf("a converged pool creates %v", plan.Create)
@@ -81,7 +81,7 @@ func TestLostSecretIsMadeAnew(t *testing.T) {
 	c.reconcile()
 	c.turn()
 	c.reconcile()
-	delete(c.objects, "*v1.Secret "+keyName(c.pool.Name))
+	delete(c.objects, "Secret "+keyName(c.pool.Name))
 	c.turn() // both pods get a node, and no sandbox
 	plan := c.reconcile()
 	if len(secretsIn(plan.Create)) != 1 || podsIn(plan.Create) != 0 || plan.RequeueAfter == 0 || plan.RequeueAfter > hungInterval {

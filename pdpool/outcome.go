@@ -129,10 +129,14 @@ func (p *planner) heldBy() string {
 	if !p.resolved.oneHost() {
 		return ""
 	}
-	for i := range p.seen.Pods {
-		if pod := &p.seen.Pods[i]; pod.DeletionTimestamp != nil && pod.Spec.NodeName != "" {
-			return fmt.Sprintf(" (backend %s keeps all pods on one node, and pod %s is ending on %s: if that node is lost, delete the node or force the pod's deletion)",
-				p.resolved.Backend, pod.Name, pod.Spec.NodeName)
+	for _, s := range p.roles() {
+		for _, g := range s.groups {
+			for _, pod := range g.pods {
+				if pod.DeletionTimestamp != nil && pod.Spec.NodeName != "" {
+					return fmt.Sprintf(" (backend %s keeps all pods on one node, and pod %s is ending on %s: if that node is lost, delete the node or force the pod's deletion)",
+						p.resolved.Backend, pod.Name, pod.Spec.NodeName)
+				}
+			}
 		}
 	}
 	return ""

@@ -1,6 +1,7 @@
 package pdpool
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -86,10 +87,7 @@ func revisionsOf(seen []appsv1.ControllerRevision, role kvlayout.Role) []revisio
 		out = append(out, v)
 	}
 	slices.SortFunc(out, func(a, b revision) int {
-		if a.number != b.number {
-			return int(a.number - b.number)
-		}
-		return len(a.name) - len(b.name)
+		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.name, b.name))
 	})
 	return out
 }

@@ -86,6 +86,9 @@ func TestDriftIsHealed(t *testing.T) {
 	if len(plan.Apply) != 1 || plan.Apply[0].GetName() != "r1-router" || plan.Apply[0].GetUID() == "" {
 		t.Errorf("plan applies %v", plan.Apply)
 	}
+	if want := "Service r1-router is brought in line with what is wanted"; plan.Message != want {
+		t.Errorf("the plan says %q, not %q", plan.Message, want)
+	}
 }
 
 func TestFailedPodIsReplacedOnceWithNextAttempt(t *testing.T) {

@@ -1,8 +1,11 @@
 package pdpool
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 
@@ -58,13 +61,16 @@ func (p *planner) dropRouterRevisions(keep string) {
 // applyChildren brings everything but pods in line, and removes what is not wanted
 // any more.
 func (p *planner) applyChildren() {
-	wanted := map[string]bool{}
+	there, wanted := map[string]Object{}, map[string]bool{}
+	children := p.children()
+	for _, o := range children {
+		there[childKey(o)] = o
+	}
 	for _, o := range p.wantedChildren() {
 		sign(o)
 		key := childKey(o)
 		wanted[key] = true
-		live := p.live(key)
-		switch {
+		switch live := there[key]; {
 		case live == nil:
 			p.plan.Apply = append(p.plan.Apply, o)
 			p.note(Progressing, v1alpha1.ReasonCreating, key+" is created")
@@ -76,7 +82,7 @@ func (p *planner) applyChildren() {
 			p.note(Progressing, v1alpha1.ReasonApplying, key+" is brought in line with what is wanted")
 		}
 	}
-	for _, o := range p.children() {
+	for _, o := range children {
 		_, router := o.(*appsv1.Deployment)
 		waits := router && p.resolved.Router.Builtin // for its revision
 		if !wanted[childKey(o)] && !waits && o.GetDeletionTimestamp() == nil {
@@ -94,7 +100,8 @@ func (p *planner) wantedChildren() []Object {
 	return append(p.resolved.applied(p.pool), p.resolved.deployment(p.pool, *p.router))
 }
 
-// children are all observed children that are applied.
+// children are all observed children that are applied, in an order of their own: the
+// cache has none, and what a status says must not change from look to look.
 func (p *planner) children() []Object {
 	var out []Object
 	for i := range p.seen.Services {
@@ -112,21 +119,13 @@ func (p *planner) children() []Object {
 	for i := range p.seen.Deployments {
 		out = append(out, &p.seen.Deployments[i])
 	}
+	slices.SortFunc(out, func(a, b Object) int { return cmp.Compare(childKey(a), childKey(b)) })
 	return out
 }
 
-func (p *planner) live(key string) Object {
-	for _, o := range p.children() {
-		if childKey(o) == key {
-			return o
-		}
-	}
-	return nil
-}
-
-// childKey names a child: its Go type tells kinds apart, since objects that a
-// typed client read have no kind.
-func childKey(o Object) string { return fmt.Sprintf("%T %s", o, o.GetName()) }
+// childKey names a child, such as "Service r1-router". The kind is its Go type's, since
+// objects that a typed client read say none.
+func childKey(o Object) string { return reflect.TypeOf(o).Elem().Name() + " " + o.GetName() }
 
 // routerReady is the number of router pods that exist and that are ready, of any revision.
 func (p *planner) routerReady() (exist, isReady int) {

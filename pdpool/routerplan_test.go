@@ -65,7 +65,7 @@ func TestRegistrationsByMover(t *testing.T) {
 		c.run(30)
 		want := mover == kvlayout.MoverEngine
 		router := c.routerPod()
-		service := c.objects["*v1.Service "+routersName(pool.Name)] != nil
+		service := c.objects["Service "+routersName(pool.Name)] != nil
 		port := slices.ContainsFunc(router.Ports, func(p corev1.ContainerPort) bool { return p.Name == "registrations" })
 		closed := slices.Contains(router.Args, "--registrations=")
 		if port != want || hears(router) != want || closed == want || service != want {
