@@ -57,7 +57,7 @@ func (p *planner) keepOneGeneration() {
 	most := -1
 	for _, a := range append(p.prefill.inUse(), p.prefill.now) {
 		for _, b := range append(p.decode.inUse(), p.decode.now) {
-			if (a == p.prefill.now && b == p.decode.now) || !p.mayPair(a, b) {
+			if (a == p.prefill.now && b == p.decode.now) || !mayPair(a, b) {
 				continue
 			}
 			// Of equals the older pair, which comes first, has proved itself for longer.

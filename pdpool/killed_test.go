@@ -63,16 +63,16 @@ func (c *cluster) serving() int {
 		for j := range p.decode.all {
 			prefills, decodes := 0, 0
 			for k := range p.prefill.all {
-				if p.mayPair(&p.prefill.all[k], &p.decode.all[j]) {
+				if mayPair(&p.prefill.all[k], &p.decode.all[j]) {
 					prefills += p.prefill.countReady(p.prefill.all[k].hash)
 				}
 			}
 			for k := range p.decode.all {
-				if p.mayPair(&p.prefill.all[i], &p.decode.all[k]) {
+				if mayPair(&p.prefill.all[i], &p.decode.all[k]) {
 					decodes += p.decode.countReady(p.decode.all[k].hash)
 				}
 			}
-			if p.mayPair(&p.prefill.all[i], &p.decode.all[j]) {
+			if mayPair(&p.prefill.all[i], &p.decode.all[j]) {
 				best = max(best, min(prefills, decodes))
 			}
 		}

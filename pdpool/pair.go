@@ -10,8 +10,11 @@ import (
 // Pair is what the rules look at: what instances know of each other when they pair,
 // and what the model, the images and the user's arguments say beyond that.
 func (r *Resolved) Pair() kvlayout.Pair {
-	p := r.wire()
-	p.Model = r.KnownModel
+	p := kvlayout.Pair{
+		Engine: r.Engine, Version: r.Version, Mover: r.Mover, Mode: r.Mode,
+		Geometry: r.Geometry, HasGeometry: r.HasGeometry, Model: r.KnownModel,
+	}
+	p.Geometry.Model = r.Model
 	if b := kvlayout.Backend(r.Backend); b == kvlayout.RDMA || b == kvlayout.XGMI {
 		p.Backend = b
 	}

@@ -57,9 +57,17 @@ func TestSimulatorTakesItsOwnArguments(t *testing.T) {
 // TestInstancesPairByTheWire holds that what only a launch says does not part
 // instances: the agents and the router, which decide, do not know of it.
 func TestInstancesPairByTheWire(t *testing.T) {
-	r := Resolve(vllmPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Decode.Args = []string{"--attention-backend=ROCM_ATTN"} })), testDefaults)
-	if p := r.wire(); p.Decode.Attention != "" || p.Model != nil {
-		t.Errorf("the wire has %+v", p)
+	pool := vllmPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Decode.Args = []string{"--attention-backend=ROCM_ATTN"} }))
+	r := Resolve(pool, testDefaults)
+	var made [2]revision
+	for i, role := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
+		var err error
+		if made[i].record, err = r.newRecord(pool, role, testDefaults); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if problems := kvlayout.Compatible(r.Pair()); !kvlayout.Refused(problems) || !mayPair(&made[0], &made[1]) {
+		t.Errorf("the launch is refused for %v, and instances may pair: %v", problems, mayPair(&made[0], &made[1]))
 	}
 	if p := r.Pair(); p.Decode.Attention != "ROCM_ATTN" || p.Model == nil || p.Model.AttentionHeads != r.Geometry.AttentionHeads || p.Engine != kvlayout.VLLM {
 		t.Errorf("the pair has %+v", p)

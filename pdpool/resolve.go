@@ -151,21 +151,6 @@ func resolve(pool *v1alpha1.PDPool, d Defaults) Resolved {
 	return r
 }
 
-// wire is what two instances know of each other when they pair: what the router and
-// the agents decide by.
-func (r *Resolved) wire() kvlayout.Pair {
-	side := func(s *Side) kvlayout.Side {
-		return kvlayout.Side{Layout: s.Layout, BlockSize: s.BlockSize, KVType: s.KVType, DevicesPerNode: r.DevicesPerNode}
-	}
-	geometry := r.Geometry
-	geometry.Model = r.Model
-	return kvlayout.Pair{
-		Engine: r.Engine, Version: r.Version, Mover: r.Mover, Mode: r.Mode,
-		Geometry: geometry, HasGeometry: r.HasGeometry,
-		Prefill: side(&r.Prefill), Decode: side(&r.Decode),
-	}
-}
-
 func geometryOf(m v1alpha1.ModelSpec) (kvlayout.Geometry, bool) {
 	g := m.Geometry
 	if g.Kind == "" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
 	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/transferagent/agentconfig"
 )
 
 // mode is how replicas get from older revisions to the one that the spec asks for.
@@ -139,30 +140,36 @@ func (s *roleState) inUse() []*revision {
 // other role.
 func (p *planner) mayMix() bool {
 	for _, v := range p.prefill.inUse() {
-		if !p.mayPair(v, p.decode.now) {
+		if !mayPair(v, p.decode.now) {
 			return false
 		}
 	}
 	for _, v := range p.decode.inUse() {
-		if !p.mayPair(p.prefill.now, v) {
+		if !mayPair(p.prefill.now, v) {
 			return false
 		}
 	}
 	return true
 }
 
-// mayPair says whether instances of two recorded revisions may exchange KV cache.
-// Equal pairing keys mean that engine, model, mover and mode are equal.
-func (p *planner) mayPair(prefill, decode *revision) bool {
+// mayPair says whether instances of two recorded revisions may exchange KV cache, as the
+// router and their agents decide: by what they were made as, whatever the spec says by
+// now. Equal pairing keys mean that engine, model, mover and mode are equal.
+func mayPair(prefill, decode *revision) bool {
 	a, b := &prefill.record.Agent, &decode.record.Agent
 	if a.Pairing != b.Pairing {
 		return false
 	}
-	pair := p.resolved.wire()
-	pair.Engine, pair.Mover, pair.Mode = a.Engine, a.Mover, a.Mode
-	pair.Prefill.Layout, pair.Prefill.BlockSize, pair.Prefill.KVType = a.Layout, a.Block, a.KVType
-	pair.Decode.Layout, pair.Decode.BlockSize, pair.Decode.KVType = b.Layout, b.Block, b.KVType
-	return !kvlayout.Refused(kvlayout.Compatible(pair))
+	side := func(c *agentconfig.Config) kvlayout.Side {
+		return kvlayout.Side{Layout: c.Layout, BlockSize: c.Block, KVType: c.KVType}
+	}
+	refused := func(version string) bool {
+		return kvlayout.Refused(kvlayout.Compatible(kvlayout.Pair{
+			Engine: a.Engine, Version: version, Mover: a.Mover, Mode: a.Mode,
+			Geometry: a.KV, HasGeometry: a.KV != (kvlayout.Geometry{}), Prefill: side(a), Decode: side(b),
+		}))
+	}
+	return !refused(a.EngineVersion) && (a.EngineVersion == b.EngineVersion || !refused(b.EngineVersion))
 }
 
 // scaleDown removes replicas beyond the number wanted.

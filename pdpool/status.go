@@ -136,7 +136,7 @@ func (p *planner) pairReady() bool {
 	for i := range p.prefill.all {
 		for j := range p.decode.all {
 			a, b := &p.prefill.all[i], &p.decode.all[j]
-			if p.prefill.countReady(a.hash) > 0 && p.decode.countReady(b.hash) > 0 && p.mayPair(a, b) {
+			if p.prefill.countReady(a.hash) > 0 && p.decode.countReady(b.hash) > 0 && mayPair(a, b) {
 				return true
 			}
 		}

@@ -224,6 +224,23 @@ func TestClip(t *testing.T) {
 	}
 }
 
+// TestOldInstancesPairByWhatTheyAre changes the model's geometry to one that their layout
+// can't hold, past the webhook: instances that run are not of it, and serve on.
+func TestOldInstancesPairByWhatTheyAre(t *testing.T) {
+	geometry := func(heads int32) func(*v1alpha1.PDPoolSpec) {
+		return func(s *v1alpha1.PDPoolSpec) {
+			s.Model.Geometry = v1alpha1.GeometrySpec{Kind: v1alpha1.GeometryGQA, Layers: 4, AttentionHeads: heads, KVHeads: heads, HeadValues: 128}
+		}
+	}
+	c := newCluster(t, simulatorPool(t, layouts(v1alpha1.LayoutSpec{TP: 4}, v1alpha1.LayoutSpec{TP: 4}), spec(geometry(8))), 16)
+	c.run(30)
+	c.change(geometry(6))
+	c.steps(30)
+	if !c.isTrue("Available") || c.isTrue("Compatible") || c.isTrue("Ready") {
+		t.Errorf("conditions %+v", c.pool.Status.Conditions)
+	}
+}
+
 // TestHeldByADeadNode holds that a pool on one host says what keeps it there.
 func TestHeldByADeadNode(t *testing.T) {
 	c := newCluster(t, simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Transfer.Backend = v1alpha1.BackendSharedMemory })), 8)
