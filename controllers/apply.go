@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,8 +39,8 @@ func (r *PDPoolReconciler) apply(ctx context.Context, pool *v1alpha1.PDPool, pla
 	return errors.Join(errs...)
 }
 
-// create makes an object. One that exists is fine when the pool controls it: the
-// cache was behind.
+// create makes an object. One that exists is fine when it is the pool's, by its owner and
+// by the labels that the operator finds it by: the cache was behind.
 func (r *PDPoolReconciler) create(ctx context.Context, pool *v1alpha1.PDPool, obj pdpool.Object) error {
 	kind, err := r.kind(obj)
 	if err != nil {
@@ -53,7 +54,11 @@ func (r *PDPoolReconciler) create(ctx context.Context, pool *v1alpha1.PDPool, ob
 		if _, secret := obj.(*corev1.Secret); secret {
 			return nil // the operator may not read whose it is
 		}
-		return r.own(ctx, pool, obj, kind)
+		there, err := r.own(ctx, pool, obj, kind)
+		if err == nil && !labelledAs(there, obj) {
+			return &pdpool.ConflictError{Kind: kind, Name: obj.GetName()}
+		}
+		return err
 	case refusal(err):
 		return &pdpool.RefusedError{Kind: kind, Name: obj.GetName(), Err: err}
 	}
@@ -64,36 +69,52 @@ func (r *PDPoolReconciler) create(ctx context.Context, pool *v1alpha1.PDPool, ob
 // fields of a create would be owned twice, and those that are not wanted any more
 // would stay. An apply can't be told to create only, so it takes two guards: the
 // server has no object of that name, and fields of one that comes up meanwhile are
-// not taken by force.
+// not taken by force. One that is there and the pool's is applied: the cache was
+// behind, or somebody took the label by which it holds the object.
 func (r *PDPoolReconciler) applyNew(ctx context.Context, pool *v1alpha1.PDPool, obj pdpool.Object) error {
 	kind, err := r.kind(obj)
 	if err != nil {
 		return err
 	}
-	err = r.own(ctx, pool, obj, kind)
-	if !apierrors.IsNotFound(err) {
+	there, err := r.own(ctx, pool, obj, kind)
+	switch {
+	case apierrors.IsNotFound(err):
+		if err = r.serverSideApply(ctx, obj); apierrors.IsConflict(err) {
+			_, err = r.own(ctx, pool, obj, kind)
+		}
+		return err
+	case err != nil || there.GetDeletionTimestamp() != nil:
 		return err
 	}
-	err = r.serverSideApply(ctx, obj)
-	if apierrors.IsConflict(err) {
-		return r.own(ctx, pool, obj, kind)
-	}
-	return err
+	obj.SetUID(there.GetUID())
+	return r.serverSideApply(ctx, obj, client.ForceOwnership)
 }
 
-// own tells whether the object that has this name is the pool's.
-func (r *PDPoolReconciler) own(ctx context.Context, pool *v1alpha1.PDPool, obj pdpool.Object, kind string) error {
+// own reads the object that has this name, and tells whether the pool controls it.
+func (r *PDPoolReconciler) own(ctx context.Context, pool *v1alpha1.PDPool, obj pdpool.Object, kind string) (client.Object, error) {
 	there := obj.DeepCopyObject().(client.Object)
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(obj), there); err != nil {
-		return fmt.Errorf("read %s %q: %w", kind, obj.GetName(), err)
+		return nil, fmt.Errorf("read %s %q: %w", kind, obj.GetName(), err)
 	}
 	if metav1.IsControlledBy(there, pool) {
-		return nil
+		return there, nil
 	}
 	if there.GetDeletionTimestamp() != nil || former(metav1.GetControllerOf(there), pool) {
-		return &pdpool.LeavingError{Kind: kind, Name: obj.GetName()}
+		return nil, &pdpool.LeavingError{Kind: kind, Name: obj.GetName()}
 	}
-	return &pdpool.ConflictError{Kind: kind, Name: obj.GetName()}
+	return nil, &pdpool.ConflictError{Kind: kind, Name: obj.GetName()}
+}
+
+// labelledAs says whether an object that is there has the operator's labels as wanted.
+// One that has not is not found by them, and stays as it is: nothing would go on.
+func labelledAs(there, wanted client.Object) bool {
+	has := there.GetLabels()
+	for key, value := range wanted.GetLabels() {
+		if strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/") && has[key] != value {
+			return false
+		}
+	}
+	return true
 }
 
 // former says whether an owner is a pool that had the name before. The garbage

@@ -5,7 +5,7 @@ import (
 )
 
 // ConflictError says that an object which the pool needs exists and is not the
-// pool's. The shell returns it from apply; Status reports it as NameConflict.
+// pool's, by its owner or by its labels. The shell returns it from apply; Status reports it as NameConflict.
 type ConflictError struct {
 	Kind, Name string
 }
@@ -26,8 +26,8 @@ func (e *LeavingError) Error() string {
 }
 
 // RefusedError says that the API server refused an object and will refuse it
-// again: quota, pod security, another webhook. The shell returns it from apply
-// for what apierrors.IsForbidden and IsInvalid tell; Status reports it as Refused.
+// again: quota, pod security, another webhook. The shell returns it from apply;
+// Status reports it as Refused.
 type RefusedError struct {
 	Kind, Name string
 	Err        error

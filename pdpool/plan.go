@@ -23,8 +23,9 @@ const (
 // order: Create, Apply, Delete; then it writes Status and sends Events.
 type Plan struct {
 	// Create are objects that are created and never written again (pods,
-	// ControllerRevisions), in order. Each carries the pool as controller. One
-	// that exists already is fine if the pool's UID is its controller.
+	// ControllerRevisions, the Secret), in order. Each carries the pool as controller.
+	// One that exists already is fine if the pool's UID is its controller; of the
+	// Secret the shell can't tell.
 	Create []Object
 	// Apply are whole objects for server-side apply. UID is set where the object
 	// was seen, as the precondition; one without UID is created.

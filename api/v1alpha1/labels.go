@@ -61,8 +61,8 @@ const (
 	AnnotationAvoids = "pdpool.dev/avoids"
 )
 
-// AnnotationApplied is on children that are applied whole (Services, the router's
-// ServiceAccount, RoleBinding and Deployment): a hash of all that the operator wants
+// AnnotationApplied is on children that are applied whole (Services, NetworkPolicies, the
+// router's ServiceAccount, RoleBinding and Deployment): a hash of all that the operator wants
 // of the object. Read by the operator: a key that is not wanted any more shows in
 // nothing else, as others may add keys of their own.
 const AnnotationApplied = "pdpool.dev/applied"

@@ -78,6 +78,7 @@ func testRepair(t *testing.T, w world) {
 	}
 	patch := client.MergeFrom(service.DeepCopy())
 	service.Spec.Selector = map[string]string{v1alpha1.LabelPool: "another"}
+	service.Labels = nil // the operator's cache holds it by one
 	if err := w.Patch(t.Context(), &service, patch); err != nil {
 		t.Fatal(err)
 	}
@@ -88,6 +89,9 @@ func testRepair(t *testing.T, w world) {
 		}
 		if now.UID != service.UID || now.Spec.Selector[v1alpha1.LabelPool] != "pool" || now.Spec.Selector[v1alpha1.LabelRole] != v1alpha1.RoleRouter {
 			return fmt.Errorf("selector %v", now.Spec.Selector)
+		}
+		if now.Labels[v1alpha1.LabelPool] != "pool" {
+			return fmt.Errorf("labels %v", now.Labels)
 		}
 		return nil
 	})
