@@ -136,14 +136,21 @@ func TestAgentProcessesStaySmall(t *testing.T) {
 			return nil
 		})
 	}
-	if err := reader.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
+	signal := func(p *os.Process, s os.Signal) {
+		t.Helper()
+		if err := p.Signal(s); err != nil {
+			t.Fatal(err)
+		}
 	}
+	// Prefill gives a stopped decode up after 10 s: before they begin all is said to it.
+	signal(writer, syscall.SIGSTOP)
 	for _, r := range all {
 		for _, w := range prefill.workers {
 			send(t, w.client, kvproto.Sealed{Transfer: r.id})
 		}
 	}
+	signal(reader, syscall.SIGSTOP)
+	signal(writer, syscall.SIGCONT)
 	last := all[transfers-1].id
 	eventually(t, func() error {
 		if v, err := prefill.pod.look(last); err != nil || v.State != session.Moving {
@@ -152,9 +159,7 @@ func TestAgentProcessesStaySmall(t *testing.T) {
 		return nil
 	})
 	stopped := ownMemory(writer)
-	if err := reader.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	signal(reader, syscall.SIGCONT)
 	decode.done(transfers)
 	peak := peaks()
 	t.Logf("prefill: idle %d, with %d transfers stopped %d, peak %d; decode: idle %d, peak %d", idle[0], transfers, stopped, peak[0], idle[1], peak[1])
