@@ -38,7 +38,9 @@ func adviseCommand(o Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "advise (-f FILE | --prefill-cmd TEXT --decode-cmd TEXT) --load in=N,out=N,concurrency=N (--kv-memory SIZE | --blocks N)",
 		Short: "Rank the layouts that would hold a load",
-		Long: "Try the decode layouts that the pool's GPUs allow, and rank those that are admitted by what they hold.\n\n" +
+		Long: "Try the decode layouts that the pool's GPUs allow, and rank those that are admitted by what they hold.\n" +
+			"The prefill layout stays, as what decode holds does not depend on it, but where every decode layout is refused\n" +
+			"with it, or where it has no room for the weights or for a prompt of the load: then others are tried too.\n\n" +
 			"The memory for KV cache is that of a GPU with the layout of the manifest. At another tp the weights take\n" +
 			"another share of a GPU, so that such layouts come after those of the same tp.",
 		Example: "  kubectl pdpool advise -f pool.yaml --load in=8192,out=4096,concurrency=256 --blocks 22616\n" +
@@ -164,6 +166,11 @@ type Advice struct {
 	Tokens int64  `json:"tokensInFlight"`
 	// Now is the layout of the manifest.
 	Now Candidate `json:"now"`
+	// PrefillVaries says why prefill has other layouts than that of the manifest; "" where
+	// it has not.
+	PrefillVaries string `json:"prefillVaries,omitempty"`
+	// PrefillLacks says why prefill can't do, where no other layout on its GPUs can.
+	PrefillLacks string `json:"prefillLacks,omitempty"`
 	// Candidates are layouts that are admitted, the best first; Refused are the others.
 	Candidates []Candidate `json:"candidates"`
 	Refused    []Candidate `json:"refused,omitempty"`
@@ -205,7 +212,7 @@ func (s setup) advise(load Load) (Advice, error) {
 		return Advice{}, err
 	}
 	out := Advice{Name: s.name, Model: s.loads, Load: load, Tokens: load.Tokens(), Candidates: []Candidate{}}
-	out.Now, err = s.candidate(s.decode.layout, base.Memory(), load)
+	out.Now, err = s.candidate(s.prefill.layout, s.decode.layout, base.Memory(), load)
 	if err != nil {
 		return Advice{}, err
 	}
@@ -214,40 +221,52 @@ func (s setup) advise(load Load) (Advice, error) {
 	if len(layouts) == 0 {
 		return Advice{}, fmt.Errorf("no layout of %s fits %d GPUs", s.loads, gpus)
 	}
-	for _, l := range layouts {
-		c, err := s.best(l, base.Memory(), load)
-		switch {
-		case err != nil: // a layout that an engine can't lay out is none to advise
-		case c.refused():
-			out.Refused = append(out.Refused, c)
-		default:
-			out.Candidates = append(out.Candidates, c)
-		}
-	}
+	out.try(s, []kvlayout.Layout{s.prefill.layout}, layouts, base.Memory())
+	out.varyPrefill(s, layouts, base.Memory())
 	slices.SortStableFunc(out.Candidates, better)
 	return out, nil
 }
 
+// try looks at each decode layout with the best of prefill for it.
+func (a *Advice) try(s setup, prefill, decode []kvlayout.Layout, memory int64) {
+	a.Candidates, a.Refused = []Candidate{}, nil
+	for _, d := range decode {
+		var tried []Candidate
+		for _, p := range prefill {
+			if c, err := s.best(p, d, memory, a.Load); err == nil { // one that an engine can't lay out is none to advise
+				tried = append(tried, c)
+			}
+		}
+		switch slices.SortStableFunc(tried, rather); {
+		case len(tried) == 0:
+		case tried[0].refused():
+			a.Refused = append(a.Refused, tried[0])
+		default:
+			a.Candidates = append(a.Candidates, tried[0])
+		}
+	}
+}
+
 // best deals whole blocks where tokens are dealt, as that makes the fewest pieces,
 // and single tokens where blocks are refused.
-func (s setup) best(l kvlayout.Layout, memory int64, load Load) (Candidate, error) {
+func (s setup) best(prefill, l kvlayout.Layout, memory int64, load Load) (Candidate, error) {
 	if l.DCP == 1 {
-		return s.candidate(l, memory, load)
+		return s.candidate(prefill, l, memory, load)
 	}
 	l.Interleave = s.blockTokens()
-	c, err := s.candidate(l, memory, load)
+	c, err := s.candidate(prefill, l, memory, load)
 	if err == nil && c.refused() {
 		l.Interleave = 1
-		if single, err := s.candidate(l, memory, load); err == nil && !single.refused() {
+		if single, err := s.candidate(prefill, l, memory, load); err == nil && !single.refused() {
 			return single, nil
 		}
 	}
 	return c, err
 }
 
-// candidate is what the pool would be with another decode layout.
-func (s setup) candidate(l kvlayout.Layout, memory int64, load Load) (Candidate, error) {
-	with := s.with(l)
+// candidate is what the pool would be with other layouts.
+func (s setup) candidate(prefill, l kvlayout.Layout, memory int64, load Load) (Candidate, error) {
+	with := s.with(prefill, l)
 	with.decode.memory, with.decode.blocks = memory, 0
 	capacity, err := with.decode.capacity(s.model)
 	if err != nil {

@@ -40,6 +40,7 @@ func (o Options) adviseText(a Advice) error {
 			strconv.Itoa(i + 1), c.Layout, grouped(c.Tokens), grouped(c.Requests), factor(c.Tokens, a.Tokens), grouped(c.PromptBytes), c.Mover, remark(c),
 		})
 	}
+	p.prefillLine(a)
 	if len(a.Candidates) > 0 {
 		p.printf("\n")
 		p.table("  ", rows)

@@ -26,13 +26,13 @@ type setup struct {
 	prefill caching
 	decode  caching
 	// verdict is what the rules say of it, pods what a pool becomes, and with is the
-	// same with another decode layout.
+	// same with other layouts.
 	verdict func() Verdict
 	pods    func() map[kvlayout.Role][]PodPlan
-	with    func(kvlayout.Layout) relaid
+	with    func(prefill, decode kvlayout.Layout) relaid
 }
 
-// relaid is a setup with another decode layout, and what the rules say of it then.
+// relaid is a setup with other layouts, and what the rules say of it then.
 type relaid struct {
 	setup
 	problems    []kvlayout.Problem
@@ -122,25 +122,33 @@ func setupOf(pool manifest.Pool) (setup, []kvlayout.Problem) {
 		pods:    func() map[kvlayout.Role][]PodPlan { return podsOf(pool) },
 	}
 	s.model, s.known = modelOf(&r)
-	s.with = func(l kvlayout.Layout) relaid { return s.poolWith(pool, l) }
+	s.with = func(prefill, decode kvlayout.Layout) relaid { return s.poolWith(pool, prefill, decode) }
 	return s, found
 }
 
-// poolWith is a pool with another decode layout.
-func (s setup) poolWith(from manifest.Pool, l kvlayout.Layout) relaid {
+// poolWith is a pool with other layouts.
+func (s setup) poolWith(from manifest.Pool, prefill, decode kvlayout.Layout) relaid {
 	pool := manifest.Pool{PDPool: from.DeepCopy()}
-	layout := &pool.Spec.Decode.Layout
-	*layout = v1alpha1.LayoutSpec{TP: int32(l.TP), DP: int32(l.DP), DPLocal: layout.DPLocal, DCP: int32(l.DCP), Interleave: int32(l.Interleave)}
-	if l.DP != s.decode.layout.DP {
-		layout.DPLocal = 0
-	}
-	if l.DCP == 1 {
-		layout.Interleave = 0
+	for _, to := range []struct {
+		spec   *v1alpha1.LayoutSpec
+		before kvlayout.Layout
+		l      kvlayout.Layout
+	}{{&pool.Spec.Prefill.Layout, s.prefill.layout, prefill}, {&pool.Spec.Decode.Layout, s.decode.layout, decode}} {
+		if to.l == to.before {
+			continue
+		}
+		local := to.spec.DPLocal
+		*to.spec = v1alpha1.LayoutSpec{TP: int32(to.l.TP), DP: int32(to.l.DP), DCP: int32(to.l.DCP), Interleave: int32(to.l.Interleave)}
+		if to.l.DP == to.before.DP {
+			to.spec.DPLocal = local
+		}
+		if to.l.DCP == 1 {
+			to.spec.Interleave = 0
+		}
 	}
 	var out relaid
 	var found []kvlayout.Problem
 	out.setup, found = setupOf(pool)
-	out.decode.memory, out.decode.blocks = s.decode.memory, s.decode.blocks
 	for _, p := range found {
 		if p.Rule == "mover-unavailable" {
 			out.unavailable = p.Message

@@ -20,12 +20,10 @@ func setupOfPair(c commandPair) setup {
 		s.model = *c.pair.Model
 	}
 	s.prefill, s.decode = c.prefill.caching(s), c.decode.caching(s)
-	s.with = func(l kvlayout.Layout) relaid {
+	s.with = func(prefill, decode kvlayout.Layout) relaid {
 		with := c
-		if l.DP == c.decode.Layout.Defaulted().DP {
-			l.DPLocal = c.decode.Layout.DPLocal
-		}
-		with.decode.Layout, with.pair.Decode.Layout = l, l
+		with.prefill.layOut(prefill, &with.pair.Prefill)
+		with.decode.layOut(decode, &with.pair.Decode)
 		if !c.moverGiven {
 			with.pair.Mover = kvlayout.MoverAuto // another layout may have another connector
 		}
@@ -33,10 +31,21 @@ func setupOfPair(c commandPair) setup {
 		if out.engine == kvlayout.VLLM && out.cost.Mover == string(kvlayout.MoverAgent) {
 			out.unavailable = fmt.Sprintf("%s can't be run with mover Agent (%s)", out.engine, out.cost.Reason)
 		}
-		out.decode.memory, out.decode.blocks = s.decode.memory, s.decode.blocks
 		return out
 	}
 	return s
+}
+
+// layOut gives a command line another layout.
+func (s *startedSide) layOut(l kvlayout.Layout, in *kvlayout.Side) {
+	before := s.Layout.Defaulted()
+	if l == before {
+		return
+	}
+	if l.DP == before.DP {
+		l.DPLocal = s.Layout.DPLocal
+	}
+	s.Layout, in.Layout = l, l
 }
 
 // caching is a command line as the arithmetic sees it.
