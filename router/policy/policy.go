@@ -3,7 +3,6 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
 	"sync/atomic"
 )
@@ -90,11 +89,11 @@ func (r *RoundRobin) next(n int) int { return int((r.turn.Add(1) - 1) % uint64(n
 // best looks at all candidates, from one on: of those that are to be avoided the least
 // it takes the one with the least to do.
 func best(c Candidates, from int) int {
-	n, found := c.Len(), from
+	n, found, least := c.Len(), from, c.Avoid(from)
 	for k := 1; k < n; k++ {
 		i := (from + k) % n
-		if order := cmp.Compare(c.Avoid(i), c.Avoid(found)); order < 0 || order == 0 && c.Load(i) < c.Load(found) {
-			found = i
+		if bad := c.Avoid(i); bad < least || bad == least && c.Load(i) < c.Load(found) {
+			found, least = i, bad
 		}
 	}
 	return found
