@@ -32,6 +32,7 @@ type reader struct {
 	id         transport.MemoryID
 	file       *os.File
 	bytes      []byte
+	claim      memory.Identity // of file
 	registered bool
 	refused    bool // a message, which was logged
 	regions    []kvlayout.Region
@@ -119,15 +120,16 @@ func (r *reader) takeMemory(m kvproto.Memory, f *os.File) error {
 	case r.bytes != nil:
 		return refuse("the memory of %s was handed over already", name(r.s.who))
 	}
-	if err := r.k.claims.Claim(f, 0, 0); err != nil {
+	claim, err := r.k.claims.Claim(f)
+	if err != nil {
 		return refuse("memory of %s: %v", name(r.s.who), err)
 	}
 	b, err := memory.MapSealed(f, m.Bytes)
 	if err != nil {
-		r.k.claims.Release(f, 0, 0)
+		r.k.claims.Release(claim)
 		return refuse("memory of %s: %v", name(r.s.who), err)
 	}
-	r.file, r.bytes = f, b
+	r.file, r.bytes, r.claim = f, b, claim
 	return nil
 }
 
@@ -182,7 +184,7 @@ func (r *reader) release() {
 		r.k.mover.Unregister(r.id)
 	}
 	err := memory.Unmap(r.bytes)
-	r.k.claims.Release(r.file, 0, 0)
+	r.k.claims.Release(r.claim)
 	if err = errors.Join(err, r.file.Close()); err != nil {
 		r.k.log.Error("memory not given back", "connection", name(r.s.who), "error", fmt.Sprint(err))
 	}

@@ -26,72 +26,34 @@ func Identify(f *os.File) (Identity, error) {
 	return Identity{Device: st.Dev, Inode: st.Ino}, nil
 }
 
-// Claims refuses memory that is registered twice. The zero value is ready.
+// Claims refuses files that are registered twice. The zero value is ready.
 type Claims struct {
 	mu   sync.Mutex
-	held map[Identity][]extent
+	held map[Identity]struct{}
 }
 
-type extent struct{ from, to int64 }
-
-// Claim holds length bytes of a file from offset on, or fails with ErrOverlap
-// when any of them is held. length 0 stands for the whole file: it overlaps
-// every other claim on that file.
-func (c *Claims) Claim(f *os.File, offset, length int64) error {
-	want, err := span(offset, length)
-	if err != nil {
-		return err
-	}
+// Claim holds a file until Release, or fails with ErrOverlap when it is held. The file
+// may be closed before: what is released is its identity.
+func (c *Claims) Claim(f *os.File) (Identity, error) {
 	id, err := Identify(f)
 	if err != nil {
-		return err
+		return Identity{}, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, h := range c.held[id] {
-		if want.from < h.to && h.from < want.to {
-			return fmt.Errorf("bytes %d to %d of memfd inode %d, held %d to %d: %w",
-				want.from, want.to, id.Inode, h.from, h.to, ErrOverlap)
-		}
+	if _, held := c.held[id]; held {
+		return Identity{}, fmt.Errorf("memfd inode %d: %w", id.Inode, ErrOverlap)
 	}
 	if c.held == nil {
-		c.held = map[Identity][]extent{}
+		c.held = map[Identity]struct{}{}
 	}
-	c.held[id] = append(c.held[id], want)
-	return nil
+	c.held[id] = struct{}{}
+	return id, nil
 }
 
-// Release gives back a claim made with the same arguments. Other arguments are
-// without effect.
-func (c *Claims) Release(f *os.File, offset, length int64) {
-	want, err := span(offset, length)
-	if err != nil {
-		return
-	}
-	id, err := Identify(f)
-	if err != nil {
-		return
-	}
+// Release gives back what Claim held.
+func (c *Claims) Release(id Identity) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	kept := c.held[id][:0]
-	for _, h := range c.held[id] {
-		if h != want {
-			kept = append(kept, h)
-		}
-	}
-	c.held[id] = kept
-	if len(kept) == 0 {
-		delete(c.held, id)
-	}
-}
-
-func span(offset, length int64) (extent, error) {
-	if length == 0 {
-		offset, length = 0, MaxSize
-	}
-	if offset < 0 || length < 0 || length > MaxSize || offset > MaxSize-length {
-		return extent{}, fmt.Errorf("bytes %d and %d more: %w", offset, length, ErrSize)
-	}
-	return extent{offset, offset + length}, nil
+	delete(c.held, id)
 }

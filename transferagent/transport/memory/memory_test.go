@@ -89,29 +89,18 @@ func TestClaims(t *testing.T) {
 	same := os.NewFile(uintptr(again), "same")
 	t.Cleanup(func() { same.Close() }) //nolint:errcheck // the test is over
 	var c memory.Claims
-	for _, s := range []struct {
-		name         string
-		file         *os.File
-		from, length int64
-		want         error
-	}{
-		{"first", f, 0, 100, nil},
-		{"neighbour", same, 100, 100, nil},
-		{"overlap", same, 199, 2, memory.ErrOverlap},
-		{"whole", same, 0, 0, memory.ErrOverlap},
-		{"inside", f, 10, 1, memory.ErrOverlap},
-		{"other file", g, 0, 0, nil},
-		{"inside whole", g, 5, 5, memory.ErrOverlap},
-		{"negative", g, -1, 5, memory.ErrSize},
-		{"far", g, 1 << 62, 1 << 62, memory.ErrSize},
-	} {
-		if err := c.Claim(s.file, s.from, s.length); !errors.Is(err, s.want) {
-			t.Errorf("%s: %v, want %v", s.name, err, s.want)
-		}
+	first, err := c.Claim(f)
+	if err != nil {
+		t.Fatal(err)
 	}
-	c.Release(same, 0, 100)
-	c.Release(f, 100, 100)
-	if err := c.Claim(f, 0, 0); err != nil {
+	if _, err := c.Claim(same); !errors.Is(err, memory.ErrOverlap) {
+		t.Errorf("the same file by another descriptor: %v, want ErrOverlap", err)
+	}
+	if _, err := c.Claim(g); err != nil {
+		t.Errorf("another file: %v", err)
+	}
+	c.Release(first)
+	if _, err := c.Claim(same); err != nil {
 		t.Errorf("after release: %v", err)
 	}
 }

@@ -153,11 +153,12 @@ func (m *Mover) Register(id transport.MemoryID, mem transport.Memory) error {
 	if err := memory.Inspect(mem.File, int64(len(mem.Bytes))); err != nil {
 		return fmt.Errorf("memory %d: %w", id, err)
 	}
-	if err := m.claims.Claim(mem.File, 0, 0); err != nil {
+	claim, err := m.claims.Claim(mem.File)
+	if err != nil {
 		return fmt.Errorf("memory %d: %w", id, err)
 	}
 	if err := m.memory.Register(id, mem); err != nil {
-		m.claims.Release(mem.File, 0, 0)
+		m.claims.Release(claim)
 		return err
 	}
 	return nil
@@ -167,8 +168,12 @@ func (m *Mover) Register(id transport.MemoryID, mem transport.Memory) error {
 // Options.Withdrawal is cut off; see Options.OnStuck.
 func (m *Mover) Unregister(id transport.MemoryID) {
 	r := m.memory.Unregister(id, m.options.Withdrawal, func() { m.withdraw(id) })
-	if r != nil {
-		m.claims.Release(r.Memory.File, 0, 0)
+	if r == nil {
+		return
+	}
+	// A file that was closed too early, which the caller must not, stays claimed.
+	if claim, err := memory.Identify(r.Memory.File); err == nil {
+		m.claims.Release(claim)
 	}
 }
 
