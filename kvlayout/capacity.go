@@ -1,10 +1,5 @@
 package kvlayout
 
-import (
-	"cmp"
-	"slices"
-)
-
 // Capacity is how much an engine instance (a replica) holds.
 type Capacity struct {
 	Pool   Pool  `json:"pool"`
@@ -100,28 +95,6 @@ func (m Model) Layouts(e Engine, gpus int) []Layout {
 		}
 	}
 	return all
-}
-
-// Option is a layout and what it would hold.
-type Option struct {
-	Layout   Layout   `json:"layout"`
-	Capacity Capacity `json:"capacity"`
-}
-
-// Alternatives returns what the layouts of one instance on gpus GPUs would hold
-// with memory bytes of KV cache per rank, the most tokens first. The layout of c is
-// not looked at, what is not known of it counts for all, and layouts that cannot be
-// sized are left out. See Layouts for which there are and for what memory means.
-func (m Model) Alternatives(c Cache, gpus int, memory int64) []Option {
-	var options []Option
-	for _, l := range m.Layouts(c.Engine, gpus) {
-		c.Layout = l
-		if capacity, err := m.Capacity(c, memory); err == nil {
-			options = append(options, Option{Layout: l, Capacity: capacity})
-		}
-	}
-	slices.SortStableFunc(options, func(a, b Option) int { return cmp.Compare(b.Capacity.Tokens, a.Capacity.Tokens) })
-	return options
 }
 
 // dealsTo says whether dcp of tp ranks can share a sequence (rule dcp-gqa for

@@ -1,6 +1,7 @@
 package kvlayout
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -162,6 +163,110 @@ func TestCapacityIsTold(t *testing.T) {
 		}
 		if told != c.want {
 			t.Errorf("%s:\n got %q\nwant %q", name, told, c.want)
+		}
+	}
+}
+
+// SGLang counts pages, of all ranks of a DCP group; vLLM sequences of the longest
+// length; both over the DP ranks of a replica.
+func TestCapacityPerReplica(t *testing.T) {
+	r1 := mustModel(t, "deepseek-ai/DeepSeek-R1")
+	for _, c := range []struct {
+		cache Cache
+		want  int64
+	}{
+		{Cache{Engine: SGLang, Layout: Layout{TP: 8}, BlockTokens: 64}, 1000 * 64},
+		{Cache{Engine: SGLang, Layout: Layout{TP: 8, DCP: 4}, BlockTokens: 64}, 4 * 1000 * 64},
+		{Cache{Engine: SGLang, Layout: Layout{TP: 8, DP: 8}, BlockTokens: 64}, 8 * 1000 * 64},
+		{Cache{Layout: Layout{TP: 1, DP: 8}, BlockTokens: 64, MaxLength: 4096}, 8 * 1000 * 64},
+		// 16 blocks of a request hold 1,000 tokens.
+		{Cache{Layout: Layout{TP: 1}, BlockTokens: 64, MaxLength: 1000}, 1000 * 1000 / 16},
+	} {
+		if got, err := r1.CapacityOfBlocks(c.cache, 1000); err != nil || got.Tokens != c.want {
+			t.Errorf("%+v: %d tokens (%v), want %d", c.cache, got.Tokens, err, c.want)
+		}
+	}
+	empty, _ := r1.Capacity(Cache{}, 0)
+	if empty.Tokens != 0 || empty.Requests(1000) != 0 {
+		t.Errorf("no memory holds %+v", empty)
+	}
+}
+
+// SGLang gives out all of its pages, vLLM all blocks but one.
+func TestRequestsAtOnce(t *testing.T) {
+	r1 := mustModel(t, "deepseek-ai/DeepSeek-R1")
+	for engine, want := range map[Engine]int64{VLLM: 9, Simulator: 9, SGLang: 10} {
+		c, err := r1.CapacityOfBlocks(Cache{Engine: engine, BlockTokens: 64}, 10)
+		if err != nil || c.Requests(64) != want || c.Requests(65) != want/2 || c.Requests(0) != 0 {
+			t.Errorf("%s: %d of 64 tokens, %d of 65, %v", engine, c.Requests(64), c.Requests(65), err)
+		}
+	}
+}
+
+// What a token costs on a rank: the whole of what a window does not end, and a
+// share of what DCP deals.
+func TestTokenBytes(t *testing.T) {
+	draft := mustModel(t, "deepseek-ai/DeepSeek-R1")
+	draft.Drafts = grouped(1, 8, 128)
+	fp8 := mustModel(t, "deepseek-ai/DeepSeek-R1")
+	fp8.Checkpoint = FP8
+	for name, c := range map[string]struct {
+		m     Model
+		cache Cache
+		want  int64
+	}{
+		"heads of a rank":          {mustModel(t, "Qwen/Qwen3-32B"), Cache{Layout: Layout{TP: 4}}, 64 * 2 * 512},
+		"a head on several ranks":  {mustModel(t, "Qwen/Qwen3-32B"), Cache{Layout: Layout{TP: 16}}, 64 * 512},
+		"pipeline stages":          {mustModel(t, "Qwen/Qwen3-32B"), Cache{Layout: Layout{TP: 8, PP: 3}}, 22 * 512},
+		"no window":                {mustModel(t, "openai/gpt-oss-20b"), Cache{}, 12 * 2048},
+		"windows kept whole":       {mustModel(t, "openai/gpt-oss-20b"), Cache{NoHybrid: true}, 24 * 2048},
+		"no state":                 {mustModel(t, "moonshotai/Kimi-K3"), Cache{Layout: Layout{TP: 8}}, 24 * 1152},
+		"an indexer is dealt":      {mustModel(t, "deepseek-ai/DeepSeek-V3.2"), Cache{Layout: Layout{TP: 8, DCP: 4}}, 61 * (1152 + 132) / 4},
+		"not in SGLang":            {mustModel(t, "deepseek-ai/DeepSeek-V3.2"), Cache{Engine: SGLang, Layout: Layout{TP: 8, DCP: 4}}, 61*288 + 61*132},
+		"SGLang's attention ranks": {mustModel(t, "Qwen/Qwen3-32B"), Cache{Engine: SGLang, Layout: Layout{TP: 8, DP: 4}}, 64 * 4 * 512},
+		"drafts":                   {mustModel(t, "deepseek-ai/DeepSeek-R1"), Cache{OwnDrafts: true}, 62 * 1152},
+		"a draft that is not MLA":  {draft, Cache{Layout: Layout{TP: 8, DCP: 8}, OwnDrafts: true}, 61*1152/8 + 512},
+		"what the checkpoint asks": {fp8, Cache{}, 61 * 576},
+		"and Auto":                 {fp8, Cache{KVType: Auto}, 61 * 576},
+		"and the user overrules":   {fp8, Cache{KVType: BF16}, 61 * 1152},
+	} {
+		if got := c.m.TokenBytes(c.cache); got != c.want {
+			t.Errorf("%s: %d bytes, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestLayouts(t *testing.T) {
+	for _, c := range []struct {
+		model  string
+		engine Engine
+		gpus   int
+		want   []Layout
+	}{
+		{"meta-llama/Llama-3.3-70B-Instruct", VLLM, 4, []Layout{{4, 1, 1, 1, 1, 1}}},
+		{"microsoft/phi-4", VLLM, 8, nil},
+		{"Qwen/Qwen3-32B", VLLM, 16, []Layout{{16, 1, 1, 1, 1, 1}, {16, 1, 1, 1, 2, 1}}},
+		{"deepseek-ai/DeepSeek-R1", VLLM, 4, []Layout{
+			{4, 1, 1, 1, 1, 1}, {4, 1, 1, 1, 2, 1}, {4, 1, 1, 1, 4, 1}, {2, 1, 2, 2, 1, 1}, {2, 1, 2, 2, 2, 1}, {1, 1, 4, 4, 1, 1},
+		}},
+		{"deepseek-ai/DeepSeek-R1", SGLang, 2, []Layout{{2, 1, 1, 1, 1, 1}, {2, 1, 1, 1, 2, 1}, {2, 1, 2, 2, 1, 1}}},
+		{"openai/gpt-oss-120b", VLLM, 2, []Layout{{2, 1, 1, 1, 1, 1}, {1, 1, 2, 2, 1, 1}}},
+		{"openai/gpt-oss-120b", VLLM, 16, []Layout{{16, 1, 1, 1, 1, 1}, {8, 1, 2, 2, 1, 1}, {4, 1, 4, 4, 1, 1}, {2, 1, 8, 8, 1, 1}, {1, 1, 16, 16, 1, 1}}},
+		{"deepseek-ai/DeepSeek-R1", VLLM, 0, nil},
+		{"deepseek-ai/DeepSeek-R1", VLLM, maxDegree + 1, nil},
+	} {
+		if got := mustModel(t, c.model).Layouts(c.engine, c.gpus); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s on %d GPUs of %s:\n got %v\nwant %v", c.model, c.gpus, c.engine, got, c.want)
+		}
+	}
+	// What is listed is not refused by the rules on one side.
+	for _, m := range Models() {
+		for _, l := range m.Layouts(VLLM, 8) {
+			g, ok := m.Geometry()
+			pair := Pair{Engine: VLLM, Mover: MoverAgent, Geometry: g, HasGeometry: ok, Prefill: Side{Layout: l}, Decode: Side{Layout: l}}
+			if problems := Check(pair, Decode); Refused(problems) {
+				t.Errorf("%s, %+v: %v", m.Name, l, problems)
+			}
 		}
 	}
 }

@@ -18,18 +18,6 @@ func Models() []Model {
 	return all
 }
 
-// Catalog returns the geometries of those models that one group of equal attention
-// layers describes (see Model.Geometry), in the order of Models.
-func Catalog() []Geometry {
-	var all []Geometry
-	for _, m := range Models() {
-		if g, ok := m.Geometry(); ok {
-			all = append(all, g)
-		}
-	}
-	return all
-}
-
 // Lookup returns the geometry of the model that a name or path stands for, as
 // LookupModel finds it. It is not found where LookupModel finds it and a Geometry cannot
 // say it. The Model of the result is the name as the catalog spells it.

@@ -32,7 +32,7 @@ func TestLookup(t *testing.T) {
 
 func TestCatalogIsConsistent(t *testing.T) {
 	seen := map[string]bool{}
-	for _, g := range Catalog() {
+	for _, g := range geometries() {
 		if name := strings.ToLower(g.Model); seen[name] {
 			t.Errorf("%s is in the catalog twice", g.Model)
 		} else {

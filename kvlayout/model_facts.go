@@ -89,13 +89,6 @@ func (m Model) FitsTP(tp int) bool {
 	return true
 }
 
-// WithDraft returns the model with the layers of another as its draft layers, such
-// as a draft model of a config of its own. Both are cached where OwnDrafts is set.
-func (m Model) WithDraft(draft Model) Model {
-	m.Drafts = slices.Clone(draft.Groups)
-	return m
-}
-
 // DraftLayers is the number of layers that predict further tokens and come with
 // the checkpoint; indexers among them don't count.
 func (m Model) DraftLayers() int {

@@ -89,7 +89,8 @@ func TestModelFacts(t *testing.T) {
 			t.Errorf("%s: windows %v", c.model, w)
 		}
 	}
-	draft := mustModel(t, "deepseek-ai/DeepSeek-R1").WithDraft(Model{Groups: grouped(1, 8, 128)})
+	draft := mustModel(t, "deepseek-ai/DeepSeek-R1")
+	draft.Drafts = grouped(1, 8, 128)
 	if !draft.AllMLA(false) || draft.AllMLA(true) {
 		t.Error("a draft that is not MLA counts as one")
 	}

@@ -163,7 +163,7 @@ func TestResolveMover(t *testing.T) {
 }
 
 func randomPair(r *rand.Rand) Pair {
-	g := pick(r, Catalog()...)
+	g := pick(r, geometries()...)
 	side := func() Side {
 		return Side{
 			Layout: Layout{
@@ -185,6 +185,17 @@ func randomPair(r *rand.Rand) Pair {
 }
 
 var models = sync.OnceValue(Models)
+
+// geometries are those of the models that one group of equal attention layers describes.
+var geometries = sync.OnceValue(func() []Geometry {
+	var all []Geometry
+	for _, m := range models() {
+		if g, ok := m.Geometry(); ok {
+			all = append(all, g)
+		}
+	}
+	return all
+})
 
 // detail says what a launch says beyond degrees.
 func detail(r *rand.Rand, p *Pair) {
