@@ -12,7 +12,9 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,14 +40,19 @@ type rig struct {
 	clock    chan time.Duration // how far the listener's clock is ahead
 }
 
-func newRig(t *testing.T, pool string) *rig {
-	t.Helper()
+func newRouter() (*router.Registry, *router.Server) {
 	registry := router.NewRegistry()
 	o := router.Defaults()
 	o.Registry, o.Log, o.Random = registry, slog.New(slog.DiscardHandler), rand.IntN
 	o.Policy = func() policy.Policy { return policy.LeastLoaded{} }
-	r := &rig{registry: registry, server: router.NewServer(o), clock: make(chan time.Duration, 1)}
-	options := Options{Source: registry.Source("registrations"), Log: o.Log, Metrics: prometheus.NewRegistry()}
+	return registry, router.NewServer(o)
+}
+
+func newRig(t *testing.T, pool string) *rig {
+	t.Helper()
+	registry, server := newRouter()
+	r := &rig{registry: registry, server: server, clock: make(chan time.Duration, 1)}
+	options := Options{Source: registry.Source("registrations"), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()}
 	if pool != "" {
 		options.Namespace, options.Pool = "ns", pool
 	}
@@ -178,19 +185,52 @@ func TestEnrichedPairByKey(t *testing.T) {
 	r.becomes(t, 0)
 }
 
+// TestRegistrationsExpire in simulated time, which the sweeper waits for.
 func TestRegistrationsExpire(t *testing.T) {
-	r := newRig(t, "")
-	r.register(t, stock(kvlayout.Prefill, 1), stock(kvlayout.Decode, 2))
-	r.becomes(t, 1)
-	r.later(9 * time.Second)
-	r.register(t, stock(kvlayout.Prefill, 1), stock(kvlayout.Decode, 3)) // the prefill's second heartbeat
-	r.becomes(t, 2)
-	r.later(11 * time.Second)
-	r.becomes(t, 1) // decode 2 has gone
-	r.later(30 * time.Second)
-	r.becomes(t, 0)
-	r.register(t, stock(kvlayout.Prefill, 1), stock(kvlayout.Decode, 2))
-	r.becomes(t, 1)
+	synctest.Test(t, func(t *testing.T) {
+		registry, server := newRouter()
+		defer server.Close(t.Context())
+		r := &rig{registry: registry, server: server, Listener: &Listener{
+			o: Options{Source: registry.Source("registrations"), Log: slog.New(slog.DiscardHandler)}, now: time.Now,
+			entries: map[string]entry{}, ranks: map[netip.Addr]int{}, wake: make(chan struct{}, 1),
+		}}
+		ctx, stop := context.WithCancel(t.Context())
+		var sweeper sync.WaitGroup
+		sweeper.Go(func() { r.sweep(ctx) })
+		defer sweeper.Wait()
+		defer stop()
+		from := netip.MustParseAddr("127.0.0.1")
+		register := func(ms ...moriio.Registration) {
+			for _, m := range ms {
+				said, reason := r.instance(&m, from)
+				if reason == "" {
+					reason = r.keep(m.HTTPAddress, from, said)
+				}
+				if reason != "" {
+					t.Errorf("%s is not taken: %s", m.HTTPAddress, reason)
+				}
+			}
+		}
+		began := time.Now()
+		pairsAt := func(at time.Duration, pairs string) {
+			time.Sleep(at - time.Since(began))
+			synctest.Wait()
+			if got := r.metric("pdpool_router_pairs"); got != pairs {
+				t.Errorf("%s pairs at %v, not %s", got, at, pairs)
+			}
+		}
+		register(stock(kvlayout.Prefill, 1), stock(kvlayout.Decode, 2))
+		pairsAt(settle, "1")
+		pairsAt(9*time.Second, "1")
+		register(stock(kvlayout.Prefill, 1), stock(kvlayout.Decode, 3)) // the prefill's second heartbeat
+		pairsAt(9*time.Second+settle, "2")
+		pairsAt(lifetime, "2")
+		pairsAt(lifetime+settle, "1") // decode 2 has gone
+		pairsAt(9*time.Second+lifetime, "1")
+		pairsAt(9*time.Second+lifetime+settle, "0")
+		register(stock(kvlayout.Prefill, 1), stock(kvlayout.Decode, 2))
+		pairsAt(20*time.Second, "1")
+	})
 }
 
 func TestPoolTakesOnlyItsOwn(t *testing.T) {
