@@ -52,6 +52,7 @@ func (a *attempt) prefillOnce(r *http.Request) *failure {
 		return a.legError(l, err)
 	}
 	defer func() { _ = answer.Body.Close() }()
+	l.slot.hear(time.Now())
 	if answer.StatusCode != http.StatusOK {
 		return a.engineError(l, answer)
 	}
@@ -134,6 +135,7 @@ func (a *attempt) decodeOnce(r *http.Request) *opened {
 		return &opened{failed: a.legError(l, err)}
 	}
 	o := &opened{answer: answer}
+	l.slot.hear(time.Now())
 	if answer.StatusCode != http.StatusOK {
 		o.failed = a.engineError(l, answer)
 		o.close()
@@ -180,6 +182,7 @@ func (a *attempt) firstEvent(o *opened) ([]byte, error) {
 	for n < len(*buffer) {
 		k, err := o.answer.Body.Read((*buffer)[n:])
 		n += k
+		a.decode.slot.hear(time.Now())
 		event, ok := firstSaid((*buffer)[:n])
 		o.failed = a.badAnswer(event.data, event.failed)
 		if ok {

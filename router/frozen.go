@@ -34,12 +34,22 @@ func (v *vitals) note(err error) {
 	}
 }
 
-// frozen says that a pod of the rank's instance has answered no probe for a time, though
-// it did before. One that never answers tells nothing by that.
+// hearing is how exact heard is, since streams would else write it at every event.
+const hearing = 100 * time.Millisecond
+
+// hear remembers that something of an answer has come.
+func (v *vitals) hear(now time.Time) {
+	if at := now.UnixNano(); at-v.heard.Load() > int64(hearing) {
+		v.heard.Store(at)
+	}
+}
+
+// frozen says that for a time nothing has come from a pod of the rank's instance, and no
+// probe was answered, though one was before. One that never answers tells nothing by that.
 func (s *slot) frozen(now int64, after time.Duration) bool {
 	return after > 0 && slices.ContainsFunc(s.kin, func(k *slot) bool {
 		answered := k.answered.Load()
-		return answered > 0 && now-answered >= int64(after) && k.misses.Load() >= frozenMisses
+		return answered > 0 && k.misses.Load() >= frozenMisses && now-max(answered, k.heard.Load()) >= int64(after)
 	})
 }
 

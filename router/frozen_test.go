@@ -14,7 +14,7 @@ import (
 
 // frozenSoon finds frozen engines soon.
 func frozenSoon(o *Options) {
-	o.ProbeEvery, o.ProbeWithin, o.Frozen = 10*time.Millisecond, 20*time.Millisecond, 60*time.Millisecond
+	o.ProbeEvery, o.ProbeWithin, o.Frozen = 10*time.Millisecond, 20*time.Millisecond, 2*hearing
 }
 
 // healthy answers probes, and legs by f once it has told of them.
@@ -296,20 +296,24 @@ func TestFrozenOnEveryPair(t *testing.T) {
 func TestFrozen(t *testing.T) {
 	const after = 10 * time.Second
 	for name, c := range map[string]struct {
-		answered, now time.Duration
-		misses        int64
-		after         time.Duration
-		want          bool
+		answered, heard, now time.Duration
+		misses               int64
+		after                time.Duration
+		want                 bool
 	}{
-		"silent":              {1, 1 + after, 3, after, true},
-		"not for long":        {1, after, 9, after, false},
-		"one probe lost":      {1, time.Hour, 1, after, false},
-		"never answered":      {0, time.Hour, 99, after, false},
-		"answers":             {1, 1 + after, 0, after, false},
-		"not to be found out": {1, time.Hour, 99, 0, false},
+		"silent":              {1, 0, 1 + after, 3, after, true},
+		"not for long":        {1, 0, after, 9, after, false},
+		"one probe lost":      {1, 0, time.Hour, 1, after, false},
+		"never answered":      {0, 0, time.Hour, 99, after, false},
+		"never but legs":      {0, 1, time.Hour, 99, after, false},
+		"answers":             {1, 0, 1 + after, 0, after, false},
+		"answers legs":        {1, 2, 1 + after, 9, after, false},
+		"answered legs":       {1, 2, 2 + after, 9, after, true},
+		"not to be found out": {1, 0, time.Hour, 99, 0, false},
 	} {
 		v := &vitals{}
 		v.answered.Store(int64(c.answered))
+		v.heard.Store(int64(c.heard))
 		v.misses.Store(c.misses)
 		s := &slot{load: &load{vitals: v}}
 		s.kin = []*slot{s}
@@ -339,4 +343,54 @@ func TestTokenizeLeavesAFrozenPrefill(t *testing.T) {
 		}
 		eventually(t, "no engine is waited for", func() bool { return len(p.awaited.slots()) == 0 })
 	})
+}
+
+// TestEngineThatStreamsIsNotFrozen: a server that is too busy for probes may be at work.
+func TestEngineThatStreamsIsNotFrozen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPairs(t, 1, 2, frozenSoon)
+		came := p.healthy(t, waits)
+		done := p.posted(t, simple)
+		busy := p.legs(t, came)[kvlayout.Decode]
+		p.freeze(busy)
+		busy.does(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == probePath {
+				<-r.Context().Done()
+				return
+			}
+			send := stream(w)
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			for ; r.Context().Err() == nil; <-tick.C {
+				send(lines(1))
+			}
+		})
+		p.suspect(p.slotOf(t, p.otherDecode(busy)), codeSilent, holdSilent)
+		p.slotOf(t, busy).avoid.Store(0)
+		response := p.open(t.Context(), t, completions, streamed)
+		defer func() { _ = response.Body.Close() }()
+		p.slotOf(t, p.otherDecode(busy)).held.Store(0)
+		in := bufio.NewReader(response.Body)
+		for range 200 { // each some 10 ms
+			if line, err := in.ReadString('\n'); err != nil {
+				t.Fatal(line, err)
+			}
+		}
+		if n := p.slotOf(t, busy).misses.Load(); n < frozenMisses {
+			t.Errorf("%d probes were lost", n)
+		}
+		select {
+		case a := <-done:
+			t.Errorf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
+		default:
+		}
+	})
+}
+
+// otherDecode is the decode beside one of two.
+func (p *pairs) otherDecode(one *engine) *engine {
+	if p.decodes[0] == one {
+		return p.decodes[1]
+	}
+	return p.decodes[0]
 }

@@ -47,6 +47,7 @@ type vitals struct {
 
 	answered atomic.Int64 // when a probe was answered last; 0: never
 	misses   atomic.Int64 // probes since then that were not answered in time
+	heard    atomic.Int64 // when something of an answer to a leg came last, roughly
 }
 
 func (v *vitals) suspected(now int64) bool { return v.avoid.Load() > now || v.held.Load() > now }

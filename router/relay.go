@@ -124,6 +124,7 @@ func (a *attempt) pass(o *opened, through passing) *failure {
 		if n > 0 {
 			now := time.Now()
 			idle.putOff(now)
+			a.decode.slot.hear(now)
 			if out.writeAt(now, through.pass((*buffer)[:n])) != nil {
 				return gone()
 			}
