@@ -52,6 +52,7 @@ func (r *Resolved) newRouterRecord(pool *v1alpha1.PDPool) routerRecord {
 			EnableServiceLinks:            new(false),
 			TerminationGracePeriodSeconds: new(int64(routerGrace)),
 			SecurityContext:               r.podSecurity(),
+			Tolerations:                   tolerations(),
 			Containers:                    []corev1.Container{r.routerContainer(pool)},
 			TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
 				MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway,

@@ -39,8 +39,12 @@ func lapsedContainer(p *corev1.Pod, since time.Time) string {
 		if c.Ready {
 			continue
 		}
-		if t := c.LastTerminationState.Terminated; t != nil && !t.FinishedAt.Time.Before(since.Add(-lapseWithin)) {
-			return fmt.Sprintf("container %s has ended with exit code %d and was started again", c.Name, t.ExitCode)
+		t := c.State.Terminated
+		if last := c.LastTerminationState.Terminated; t == nil && last != nil && !last.FinishedAt.Time.Before(since.Add(-lapseWithin)) {
+			t = last
+		}
+		if t != nil {
+			return fmt.Sprintf("container %s has ended with exit code %d and is started again", c.Name, t.ExitCode)
 		}
 		return fmt.Sprintf("container %s fails its readiness probe", c.Name)
 	}

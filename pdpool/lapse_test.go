@@ -23,6 +23,8 @@ func TestLapse(t *testing.T) {
 		}
 		return c
 	}
+	dead := container("agent", false, 0)
+	dead.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137}
 	const at = "pod p on node n since 12:10:00 UTC: "
 	for name, c := range map[string]struct {
 		lost          time.Duration // since when it is not ready, after its agent has started
@@ -34,8 +36,9 @@ func TestLapse(t *testing.T) {
 		"starting within a second":  {0, corev1.ConditionFalse, container("engine", false, 0), container("agent", false, 0), ""},
 		"engine frozen":             {10 * time.Minute, corev1.ConditionFalse, container("engine", false, 0), container("agent", false, 0), at + "container engine fails its readiness probe"},
 		"agent frozen":              {10 * time.Minute, corev1.ConditionFalse, container("engine", true, 0), container("agent", false, 0), at + "container agent fails its readiness probe"},
-		"agent killed":              {10 * time.Minute, corev1.ConditionFalse, container("engine", true, 0), container("agent", false, 599*time.Second), at + "container agent has ended with exit code 137 and was started again"},
-		"agent killed by its probe": {10 * time.Minute, corev1.ConditionFalse, container("engine", true, 0), container("agent", false, 11*time.Minute), at + "container agent has ended with exit code 137 and was started again"},
+		"agent killed":              {10 * time.Minute, corev1.ConditionFalse, container("engine", true, 0), container("agent", false, 599*time.Second), at + "container agent has ended with exit code 137 and is started again"},
+		"agent dead":                {10 * time.Minute, corev1.ConditionFalse, container("engine", true, 0), dead, at + "container agent has ended with exit code 137 and is started again"},
+		"agent killed by its probe": {10 * time.Minute, corev1.ConditionFalse, container("engine", true, 0), container("agent", false, 11*time.Minute), at + "container agent has ended with exit code 137 and is started again"},
 		"agent killed long before":  {10 * time.Minute, corev1.ConditionFalse, container("engine", false, 0), container("agent", true, time.Minute), at + "container engine fails its readiness probe"},
 		"node lost":                 {10 * time.Minute, corev1.ConditionTrue, container("engine", true, 0), container("agent", true, 0), at + "the node does not answer"},
 	} {
