@@ -17,11 +17,11 @@ type view struct {
 
 // Check returns the problems of one side of the pair alone, refusals first, each
 // in the order of the catalog. It looks at the other side only to resolve the
-// mover.
+// mover and to choose fixes.
 func Check(p Pair, role Role) []Problem {
-	mover, _ := ResolveMover(p)
+	mover, _, all := resolve(p)
 	problems := newView(p, mover).checkSide(rules(), role)
-	chooseFixes(p, problems)
+	chooseFixes(p, problems, all)
 	refusalsFirst(problems)
 	return problems
 }

@@ -15,7 +15,7 @@ import (
 // Engine. What is unknown (version, geometry) warns and never refuses.
 func Compatible(p Pair) []Problem {
 	_, _, problems := resolve(p)
-	chooseFixes(p, problems)
+	chooseFixes(p, problems, problems)
 	refusalsFirst(problems)
 	return problems
 }

@@ -84,8 +84,9 @@ func (v *view) equalTP() []way {
 const mostWays = 2
 
 // chooseFixes ends each problem that has ways out with those that waysOut finds, or with
-// what else its Fix says, or with the first of all. The first is its Set.
-func chooseFixes(p Pair, problems []Problem) {
+// what else its Fix says, or with the first of all. The first is its Set. Before are all
+// problems of the pair.
+func chooseFixes(p Pair, problems, before []Problem) {
 	for i := range problems {
 		of := &problems[i]
 		ways := of.ways
@@ -97,7 +98,7 @@ func chooseFixes(p Pair, problems []Problem) {
 		if p.NoAgent {
 			all = slices.DeleteFunc(slices.Clone(all), func(w way) bool { return slices.Contains(w, useAgent) })
 		}
-		good := waysOut(p, problems, *of, all)
+		good := waysOut(p, before, *of, all)
 		clause, more := strings.CutPrefix(of.Fix, ", or ")
 		switch {
 		case len(good) == 0 && more, len(all) == 0:
@@ -111,13 +112,13 @@ func chooseFixes(p Pair, problems []Problem) {
 }
 
 // waysOut are the first of the ways that lead to no further refusal, each of other fields.
-func waysOut(p Pair, problems []Problem, of Problem, ways []way) []way {
+func waysOut(p Pair, before []Problem, of Problem, ways []way) []way {
 	if len(ways) == 1 && of.Fix == "" {
 		return ways // There is no choice.
 	}
 	var good []way
 	for _, w := range ways {
-		if w = w.changing(p); len(good) < mostWays && len(w) > 0 && !w.amongFieldsOf(good) && leadsOut(p, problems, of, w) {
+		if w = w.changing(p); len(good) < mostWays && len(w) > 0 && !w.amongFieldsOf(good) && leadsOut(p, before, of, w) {
 			good = append(good, w)
 		}
 	}

@@ -124,6 +124,18 @@ func TestCheckLooksAtOneSide(t *testing.T) {
 	}
 }
 
+// What is wrong on the other side is no reason against a fix of this one.
+func TestCheckChoosesFixes(t *testing.T) {
+	p := with(func(p *Pair) {
+		p.Mover, p.Prefill.Layout.TP = MoverAgent, 3
+		p.Decode.Layout, p.Decode.DevicesPerNode = Layout{TP: 12, DCP: 12}, 12
+	})
+	whole, one := firstOf("heads-tp", Compatible(p)[1:]), firstOf("heads-tp", Check(p, Decode))
+	if one.Fix != "set decode.layout.tp to 8 and decode.layout.dcp to 1" || one.Fix != whole.Fix {
+		t.Errorf("%q, and of the pair %q", one.Fix, whole.Fix)
+	}
+}
+
 func TestResolveMover(t *testing.T) {
 	auto := func(change func(p *Pair)) Pair {
 		return with(func(p *Pair) {
