@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -13,20 +14,22 @@ import (
 	"github.com/pdpool/pdpool/kvlayout"
 )
 
-// known are the problems that a pool has before an update, by what they are and how many
-// there are of each. It has those too that follow from others: who mends the others has
-// not brought them.
-type known map[kind]int
+// known are the problems that a pool has before an update, once for each mover that they
+// are looked for with, by the names that they go by. It has those too that follow from
+// others: who mends the others has not brought them.
+type known [][]names
+
+// names are those that a problem goes by, of which one in common is enough: what it says,
+// and what it is about. The sentence changes with a version, and what it is about with
+// numbers that no rule asks for.
+type names [2]kind
 
 // kind is what problems have in common that are one and the same before and after an
 // update: the rule, the field, and its values or the sentence. An element that was moved
 // in its list is no other, and advice is none.
 type kind struct{ rule, field, message, cut, value string }
 
-// kindsOf are the names that a problem goes by, of which one in common is enough: what
-// it says, and what it is about. The sentence changes with a version, and what it is
-// about with numbers that no rule asks for.
-func (a about) kindsOf(p kvlayout.Problem) [2]kind {
+func (a about) namesOf(p kvlayout.Problem) names {
 	at := placeless(p.Field)
 	_, v := a.find(p.Field)
 	value, plain := v.(string)
@@ -37,7 +40,7 @@ func (a about) kindsOf(p kvlayout.Problem) [2]kind {
 		}
 		value = string(text)
 	}
-	return [2]kind{
+	return names{
 		{rule: p.Rule, field: at, message: placeless(p.Message)},
 		{rule: p.Rule, field: at, cut: a.cut, value: value},
 	}
@@ -55,8 +58,8 @@ func placeless(s string) string {
 
 // broughtBy tells of each refusal of the new pool whether the update brings it. What the
 // old pool is refused for is looked for with the first: most updates have none.
-func broughtBy(old, pool *v1alpha1.PDPool, before, after *Resolved) func(kvlayout.Problem) bool {
-	found := sync.OnceValues(func() (known, about) { return knownOf(old, *before, after), aboutOf(pool, after) })
+func broughtBy(old, pool *v1alpha1.PDPool, after *Resolved) func(kvlayout.Problem) bool {
+	found := sync.OnceValues(func() (known, about) { return knownOf(old, after), aboutOf(pool, after) })
 	return func(p kvlayout.Problem) bool {
 		k, now := found()
 		return !k.has(p, now)
@@ -65,21 +68,18 @@ func broughtBy(old, pool *v1alpha1.PDPool, before, after *Resolved) func(kvlayou
 
 // knownOf is what is wrong with the old pool, as it is and with the mover that the new
 // one resolves to.
-func knownOf(old *v1alpha1.PDPool, before Resolved, after *Resolved) known {
-	out := known{}
+func knownOf(old *v1alpha1.PDPool, after *Resolved) known {
+	before := resolveBare(old)
+	var out known
 	take := func(r Resolved) {
-		count, a := known{}, aboutOf(old, &r)
+		var found []names
+		a := aboutOf(old, &r)
 		for _, p := range problemsOf(old, &r, true) {
-			if p.Severity != kvlayout.Refuse {
-				continue
-			}
-			for _, k := range a.kindsOf(p) {
-				count[k]++
+			if p.Severity == kvlayout.Refuse {
+				found = append(found, a.namesOf(p))
 			}
 		}
-		for k, n := range count {
-			out[k] = max(out[k], n)
-		}
+		out = append(out, found)
 	}
 	take(before)
 	if before.Mover != after.Mover {
@@ -90,16 +90,19 @@ func knownOf(old *v1alpha1.PDPool, before Resolved, after *Resolved) known {
 }
 
 // has says whether a problem of what is asked for now is among the known ones, and uses
-// one of them up.
+// up the one that it is: of several the one with both names.
 func (k known) has(p kvlayout.Problem, a about) bool {
-	kinds := a.kindsOf(p)
-	if k[kinds[0]] == 0 && k[kinds[1]] == 0 {
-		return false
+	n, found := a.namesOf(p), false
+	for i, list := range k {
+		at := slices.Index(list, n)
+		if at < 0 {
+			at = slices.IndexFunc(list, func(o names) bool { return o[0] == n[0] || o[1] == n[1] })
+		}
+		if at >= 0 {
+			k[i], found = slices.Delete(list, at, at+1), true
+		}
 	}
-	for _, kind := range kinds {
-		k[kind]--
-	}
-	return true
+	return found
 }
 
 // about tells what the problems of a pool are about: what stands at a field, and the

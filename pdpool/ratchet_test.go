@@ -22,6 +22,11 @@ func TestUpdatesThatMend(t *testing.T) {
 	mover := func(m v1alpha1.Mover) func(*v1alpha1.PDPool) {
 		return spec(func(s *v1alpha1.PDPoolSpec) { s.Transfer.Mover = m })
 	}
+	flags := func(times int) func(*v1alpha1.PDPool) {
+		return spec(func(s *v1alpha1.PDPoolSpec) {
+			s.Engine.Args = slices.Repeat([]string{"--tensor-parallel-size=2"}, times)
+		})
+	}
 	// What makes no pool of the seed worse, and mends nothing.
 	args := spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.Args = []string{"--enforce-eager"} })
 	for name, c := range map[string]struct {
@@ -37,6 +42,23 @@ func TestUpdatesThatMend(t *testing.T) {
 			vllmPool(t, image("v0.33.0"), mixed(3)),
 			vllmPool(t, image("v0.33.0"), mixed(1), spec(func(s *v1alpha1.PDPoolSpec) { s.Decode.Layout.Interleave = 48 })),
 			[]string{"interleave-block"},
+		},
+		"a second wrong field of a template": {
+			simulatorPool(t, decodeTemplate(`{"spec":{"nodeselector":{"a":"b"}}}`)),
+			simulatorPool(t, decodeTemplate(`{"spec":{"nodeselector":{"a":"b"},"tolerationz":[]}}`)),
+			[]string{"template-owned"},
+		},
+		"a wrong field of a template for another": {
+			simulatorPool(t, decodeTemplate(`{"spec":{"nodeselector":{"a":"b"}}}`)),
+			simulatorPool(t, decodeTemplate(`{"spec":{"tolerationz":[]}}`)),
+			[]string{"template-owned"},
+		},
+		"a refused flag once more, and another layout": {
+			vllmPool(t, image("v0.33.0"), flags(1)), vllmPool(t, image("v0.33.0"), flags(2), layouts(layout{TP: 2}, layout{TP: 2})),
+			[]string{"args-owned"},
+		},
+		"a refused flag as often, and another layout": {
+			vllmPool(t, image("v0.33.0"), flags(2)), vllmPool(t, image("v0.33.0"), flags(2), layouts(layout{TP: 2}, layout{TP: 2})), nil,
 		},
 		"another dcp of a refused layout": {
 			vllmPool(t, image("v0.33.0"), dealt), vllmPool(t, image("v0.33.0"), layouts(layout{TP: 8}, layout{TP: 8, DCP: 4, Interleave: 64})),
