@@ -30,6 +30,6 @@ type Defaults struct {
 	Ports PortRange
 }
 
-// RouterClusterRole is the ClusterRole that routers are bound to; the chart ships
+// routerClusterRole is the ClusterRole that routers are bound to; the chart ships
 // it, and the operator may bind no other.
-const RouterClusterRole = "pdpool-router"
+const routerClusterRole = "pdpool-router"

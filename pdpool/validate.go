@@ -30,10 +30,8 @@ func Validate(old, pool *v1alpha1.PDPool) (refusals, warnings []kvlayout.Problem
 	unchanged := old != nil && apiequality.Semantic.DeepEqual(old.Spec, pool.Spec)
 	brings := func(kvlayout.Problem) bool { return !unchanged }
 	after := resolveBare(pool)
-	var before *Resolved
 	if old != nil && !unchanged {
-		r := resolveBare(old)
-		before, brings = &r, broughtBy(old, pool, &r, &after)
+		brings = broughtBy(old, pool, &after)
 	}
 	for _, p := range problemsOf(pool, &after, false) {
 		if p.Severity == kvlayout.Refuse && brings(p) {
@@ -43,10 +41,10 @@ func Validate(old, pool *v1alpha1.PDPool) (refusals, warnings []kvlayout.Problem
 		p.Severity = kvlayout.Warn
 		warnings = append(warnings, p)
 	}
-	if before != nil {
+	if old != nil && !unchanged {
 		refusals = append(refusals, checkFixed(old, pool)...)
 		if len(refusals) == 0 { // else nothing changes
-			warnings = append(warnings, warnOfGeneration(old, pool, before, &after)...)
+			warnings = append(warnings, warnOfGeneration(old, pool, &after)...)
 		}
 	}
 	return firstOf(refusals), firstOf(warnings)
@@ -123,14 +121,16 @@ func checkFixed(old, pool *v1alpha1.PDPool) []kvlayout.Problem {
 	return out
 }
 
-// warnOfGeneration tells of a change that replaces all instances at once.
-func warnOfGeneration(old, pool *v1alpha1.PDPool, before, after *Resolved) []kvlayout.Problem {
+// warnOfGeneration tells of a change that replaces all instances at once. Those that run
+// are what an earlier look chose, which another version of the operator may not choose.
+func warnOfGeneration(old, pool *v1alpha1.PDPool, after *Resolved) []kvlayout.Problem {
+	before := resolve(old, Defaults{})
 	message := "instances of the old and of the new spec can't pair"
 	switch {
 	case before.Mover != after.Mover:
 		message = "the mover changes from " + string(before.Mover) + " to " + string(after.Mover) + ": " + message
 	case before.agreement(&old.Spec) == after.agreement(&pool.Spec):
-		why := mixed(before, after)
+		why := mixed(&before, after)
 		if why == "" {
 			return nil
 		}

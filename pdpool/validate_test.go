@@ -267,30 +267,34 @@ func TestUpdates(t *testing.T) {
 	owned := func(args ...string) *v1alpha1.PDPool {
 		return simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.Args = args }))
 	}
+	chosen := func(p *v1alpha1.PDPool) {
+		p.Status.ObservedGeneration, p.Status.Transfer.Mover, p.Status.Transfer.MoverReason = p.Generation, v1alpha1.MoverEngine, "an older operator took it"
+	}
 	otherModel := spec(func(s *v1alpha1.PDPoolSpec) { s.Model.Name = "deepseek-ai/DeepSeek-V3" })
 	for name, c := range map[string]struct {
 		old, pool         *v1alpha1.PDPool
 		refused, warnings []string // rules
 	}{
-		"unchanged spec of an old mistake":   {wrong, edit(wrong, label), nil, []string{"dcp-mix"}},
-		"deletion of an old mistake":         {wrong, edit(wrong, deleting, replicas(0, 0), spec(dcp)), nil, nil},
-		"scale-down of an old mistake":       {wrong, edit(wrong, replicas(1, 0)), nil, []string{"dcp-mix"}},
-		"another mistake on top":             {wrong, edit(wrong, spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.Args = []string{"--port", "1"} })), []string{"args-owned"}, []string{"dcp-mix"}},
-		"the same mistake with other values": {wrong, edit(wrong, spec(func(s *v1alpha1.PDPoolSpec) { s.Decode.Layout.TP = 8; s.Decode.Layout.DCP = 8 })), []string{"dcp-mix"}, nil},
-		"a new mistake":                      {simulatorPool(t), wrong, []string{"dcp-mix"}, nil},
-		"another model while idle":           {simulatorPool(t), simulatorPool(t, otherModel), nil, []string{"generation-change"}},
-		"another model while running":        {simulatorPool(t, running), simulatorPool(t, running, otherModel), []string{"fixed-field"}, nil},
-		"another block size":                 {simulatorPool(t), simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.BlockSize = 128 })), nil, []string{"generation-change"}},
-		"another tp that can't mix":          {simulatorPool(t, layouts(v1alpha1.LayoutSpec{TP: 4}, v1alpha1.LayoutSpec{TP: 4})), simulatorPool(t, layouts(v1alpha1.LayoutSpec{TP: 8, DCP: 2, Interleave: 64}, v1alpha1.LayoutSpec{TP: 4, DCP: 2, Interleave: 64})), nil, []string{"generation-change"}},
-		"a layout that mixes":                {simulatorPool(t, layouts(v1alpha1.LayoutSpec{TP: 4}, v1alpha1.LayoutSpec{TP: 4})), simulatorPool(t, layouts(v1alpha1.LayoutSpec{TP: 4}, v1alpha1.LayoutSpec{TP: 8})), nil, nil},
-		"an old mistake moved in its list":   {owned("--port=1"), owned("--seed=1", "--port=1"), nil, []string{"args-owned"}},
-		"an old mistake made twice":          {owned("--port=1"), owned("--port=1", "--port=1"), []string{"args-owned"}, []string{"args-owned"}},
-		"one old mistake of two mended":      {owned("--port=1", "--tensor-parallel-size=2"), owned("--port=1"), nil, []string{"args-owned"}},
-		"one old mistake for another":        {owned("--port=1"), owned("--tensor-parallel-size=2"), []string{"args-owned"}, nil},
-		"two new mistakes and an old one":    {owned("--port=1"), edit(owned("--port=1"), spec(func(s *v1alpha1.PDPoolSpec) { s.Prefill.Layout.DCP = 2; s.Decode.Layout.Interleave = 48 })), []string{"interleave-block", "dcp-mix"}, []string{"args-owned"}},
-		"another model and a mistake":        {simulatorPool(t, running), simulatorPool(t, running, otherModel, spec(func(s *v1alpha1.PDPoolSpec) { s.Prefill.Layout.DCP = 2 })), []string{"dcp-mix", "fixed-field"}, nil},
-		"a status of an old mistake":         {wrong, edit(wrong, running), nil, []string{"dcp-mix"}},
-		"more replicas":                      {simulatorPool(t), simulatorPool(t, replicas(3, 3)), nil, nil},
+		"unchanged spec of an old mistake":    {wrong, edit(wrong, label), nil, []string{"dcp-mix"}},
+		"deletion of an old mistake":          {wrong, edit(wrong, deleting, replicas(0, 0), spec(dcp)), nil, nil},
+		"scale-down of an old mistake":        {wrong, edit(wrong, replicas(1, 0)), nil, []string{"dcp-mix"}},
+		"another mistake on top":              {wrong, edit(wrong, spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.Args = []string{"--port", "1"} })), []string{"args-owned"}, []string{"dcp-mix"}},
+		"the same mistake with other values":  {wrong, edit(wrong, spec(func(s *v1alpha1.PDPoolSpec) { s.Decode.Layout.TP = 8; s.Decode.Layout.DCP = 8 })), []string{"dcp-mix"}, nil},
+		"a new mistake":                       {simulatorPool(t), wrong, []string{"dcp-mix"}, nil},
+		"another model while idle":            {simulatorPool(t), simulatorPool(t, otherModel), nil, []string{"generation-change"}},
+		"another model while running":         {simulatorPool(t, running), simulatorPool(t, running, otherModel), []string{"fixed-field"}, nil},
+		"another block size":                  {simulatorPool(t), simulatorPool(t, spec(func(s *v1alpha1.PDPoolSpec) { s.Engine.BlockSize = 128 })), nil, []string{"generation-change"}},
+		"another tp that can't mix":           {simulatorPool(t, layouts(v1alpha1.LayoutSpec{TP: 4}, v1alpha1.LayoutSpec{TP: 4})), simulatorPool(t, layouts(v1alpha1.LayoutSpec{TP: 8, DCP: 2, Interleave: 64}, v1alpha1.LayoutSpec{TP: 4, DCP: 2, Interleave: 64})), nil, []string{"generation-change"}},
+		"a layout that mixes":                 {simulatorPool(t, layouts(v1alpha1.LayoutSpec{TP: 4}, v1alpha1.LayoutSpec{TP: 4})), simulatorPool(t, layouts(v1alpha1.LayoutSpec{TP: 4}, v1alpha1.LayoutSpec{TP: 8})), nil, nil},
+		"an old mistake moved in its list":    {owned("--port=1"), owned("--seed=1", "--port=1"), nil, []string{"args-owned"}},
+		"an old mistake made twice":           {owned("--port=1"), owned("--port=1", "--port=1"), []string{"args-owned"}, []string{"args-owned"}},
+		"one old mistake of two mended":       {owned("--port=1", "--tensor-parallel-size=2"), owned("--port=1"), nil, []string{"args-owned"}},
+		"one old mistake for another":         {owned("--port=1"), owned("--tensor-parallel-size=2"), []string{"args-owned"}, nil},
+		"two new mistakes and an old one":     {owned("--port=1"), edit(owned("--port=1"), spec(func(s *v1alpha1.PDPoolSpec) { s.Prefill.Layout.DCP = 2; s.Decode.Layout.Interleave = 48 })), []string{"interleave-block", "dcp-mix"}, []string{"args-owned"}},
+		"another model and a mistake":         {simulatorPool(t, running), simulatorPool(t, running, otherModel, spec(func(s *v1alpha1.PDPoolSpec) { s.Prefill.Layout.DCP = 2 })), []string{"dcp-mix", "fixed-field"}, nil},
+		"a status of an old mistake":          {wrong, edit(wrong, running), nil, []string{"dcp-mix"}},
+		"more replicas":                       {simulatorPool(t), simulatorPool(t, replicas(3, 3)), nil, nil},
+		"a mover that is not chosen any more": {simulatorPool(t, chosen), simulatorPool(t, chosen, replicas(3, 3)), nil, []string{"generation-change"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			refusals, warnings := Validate(c.old, c.pool)
