@@ -86,6 +86,9 @@ func saysError(body []byte) (string, bool) {
 
 // gaveUp finds an answer or event by which an engine ends a request that it can't serve.
 func gaveUp(body []byte) (string, bool) {
+	if !bytes.Contains(body, []byte("abort")) && !bytes.Contains(body, errorWord) {
+		return "", false // as nearly all
+	}
 	switch reason := gjson.GetBytes(body, "choices.0.finish_reason").Str; reason {
 	case "abort", "error":
 		return "the engine ended the request with finish_reason " + reason, true
