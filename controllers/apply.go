@@ -69,8 +69,8 @@ func (r *PDPoolReconciler) create(ctx context.Context, pool *v1alpha1.PDPool, ob
 // fields of a create would be owned twice, and those that are not wanted any more
 // would stay. An apply can't be told to create only, so it takes two guards: the
 // server has no object of that name, and fields of one that comes up meanwhile are
-// not taken by force. One that is there and the pool's is applied: the cache was
-// behind, or somebody took the label by which it holds the object.
+// not taken by force. One that is there and the pool's is fine, as the cache was
+// behind, unless somebody took the labels by which it is found.
 func (r *PDPoolReconciler) applyNew(ctx context.Context, pool *v1alpha1.PDPool, obj pdpool.Object) error {
 	kind, err := r.kind(obj)
 	if err != nil {
@@ -83,7 +83,7 @@ func (r *PDPoolReconciler) applyNew(ctx context.Context, pool *v1alpha1.PDPool, 
 			_, err = r.own(ctx, pool, obj, kind)
 		}
 		return err
-	case err != nil || there.GetDeletionTimestamp() != nil:
+	case err != nil || there.GetDeletionTimestamp() != nil || labelledAs(there, obj):
 		return err
 	}
 	obj.SetUID(there.GetUID())
@@ -106,7 +106,7 @@ func (r *PDPoolReconciler) own(ctx context.Context, pool *v1alpha1.PDPool, obj p
 }
 
 // labelledAs says whether an object that is there has the operator's labels as wanted.
-// One that has not is not found by them, and stays as it is: nothing would go on.
+// One that has not is not found by them: nothing would go on.
 func labelledAs(there, wanted client.Object) bool {
 	has := there.GetLabels()
 	for key, value := range wanted.GetLabels() {
