@@ -17,8 +17,8 @@ const (
 	holdFailed = time.Second
 	// holdProbe is after a probe that failed; the next one that succeeds ends it.
 	holdProbe = 5 * time.Second
-	// holdSilent is after an answer that did not come. Its server may well answer
-	// probes meanwhile, so they do not end it.
+	// holdSilent is after an answer that did not come, or after many that said that the
+	// leg has failed. Its server may well answer probes meanwhile, so they do not end it.
 	holdSilent = 10 * time.Second
 )
 
@@ -30,6 +30,10 @@ const (
 )
 
 const codeProbe = "probe-failed"
+
+// maxFailures is after how many legs in a row that an engine itself says have failed it
+// is passed over, for holdSilent: its health does not tell.
+const maxFailures = 5
 
 // load is what the router knows of a rank from its own requests. It outlives the
 // snapshots in which the rank appears.
@@ -47,6 +51,7 @@ type vitals struct {
 
 	answered atomic.Int64 // when a probe was answered last; 0: never
 	misses   atomic.Int64 // probes since then that were not answered in time
+	failures atomic.Int64 // legs in a row that the engine says have failed
 	heard    atomic.Int64 // when something of an answer to a leg came last, roughly
 }
 
@@ -77,6 +82,16 @@ func (s *Server) suspect(of *slot, reason string, hold time.Duration) {
 	}
 	if at := now.Add(hold).UnixNano(); until.Load() < at {
 		until.Store(at)
+	}
+}
+
+// judge remembers what an engine says of a leg.
+func (s *Server) judge(of *slot, f *failure) {
+	switch {
+	case f == nil:
+		of.failures.Store(0)
+	case f.outcome == outcomeFailed && of.failures.Add(1) >= maxFailures:
+		s.suspect(of, codeFailed, holdSilent)
 	}
 }
 
