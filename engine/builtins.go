@@ -52,6 +52,8 @@ func (s *shell) carryOut(words []word) {
 		s.unset(words[1:])
 	case name == "set":
 		s.options(words[1:])
+	case name == "getopts":
+		s.optional = true
 	case name == "shift":
 		s.shift(words[1:])
 	case name == "source" || name == ".":

@@ -137,6 +137,7 @@ func (s *shell) braced(start int, whole, quoted bool) {
 		s.pos += all
 		s.list(start, v, quoted)
 	default:
+		s.optional = s.optional || !ok && parameterLength(name) > 0
 		s.defaulted(start, all, op, v, ok, whole)
 	}
 }

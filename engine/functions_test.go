@@ -53,6 +53,12 @@ func TestArguments(t *testing.T) {
 		{"branches of a script all count", "ROLE=${1:-prefill}\nif [ $ROLE = prefill ]; then vllm serve m; else vllm serve n; fi\ncase $ROLE in prefill) vllm serve o;; *) vllm serve p;; esac", []string{"vLLM|m", "vLLM|n", "vLLM|o", "vLLM|p"}},
 		{"options that the text does not set", "A=(-tp 4)\nif [ -n \"${LEN:-}\" ]; then A+=(--max-model-len $LEN); fi\nif [[ $EAGER == true ]]; then A+=(--enforce-eager); fi\n[ -n \"$X\" ] && A+=(--x $X)\nvllm serve m \"${A[@]}\"", []string{"vLLM|m|-tp|4"}},
 		{"or", "s() { local N=''; [ \"$1\" = m ] || N=n; vllm serve $1 $N; }\ns m; s o", []string{"vLLM|m", "vLLM|o|n"}},
+		{"a page with code", "# How\n\nDon't forget:\n\n```bash\nM=m\nvllm serve $M\n```\n\nIt's the other side's turn:\n\n```sh\nvllm serve n -tp 2\n```\n\n```python\nvllm serve o\n```\n\n```yaml\nargs: [vllm, serve, p]\n```\nThat's it", []string{"vLLM|m", "vLLM|n|-tp|2", "vLLM|p"}},
+		{"a task's script", "envs:\n  M: m\n  TP: 4\nsetup: |\n  pip install vllm\nrun: |\n  cd x\n  vllm serve $M \\\n    -tp $TP\n", []string{"M=m TP=4 vLLM|m|-tp|4"}},
+		{"a task's commands", "image: rocm/vllm:nightly\nenv: [M=m]\ncommands:\n  - export A=1\n  - vllm serve $M\n    -tp 4\n", []string{"M=m A=1 vLLM|m|-tp|4"}},
+		{"arguments of the text", "M=${1:-m}\nshift\nvllm serve $M -tp 2 \"$@\"", []string{"vLLM|m|-tp|2"}},
+		{"a quadlet", "[Container]\nImage=vllm/vllm-openai-rocm:v0.33.0\nEnvironment=A=1\nExec=--model m \\\n  -tp 4\n", []string{"A=1 vLLM|--model|m|-tp|4"}},
+		{"a supervised program", "[program:v]\ncommand=/usr/bin/vllm serve m -tp 4\nenvironment=A=\"1\",B=\"2\"\nautostart=true\n", []string{"A=1 B=2 vLLM|m|-tp|4"}},
 		{"dynamo", "python3 -m dynamo.sglang --model-path m --disaggregation-mode prefill", []string{"SGLang|--model-path|m|--disaggregation-mode|prefill"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -64,6 +64,9 @@ func (m *manifestReader) list(n *yaml.Node) {
 // service of a compose file; false when it is neither.
 func (m *manifestReader) container(n *yaml.Node, pod podFacts) bool {
 	cmd, args, entry := field(n, "command"), field(n, "args"), field(n, "entrypoint")
+	if m.task(n) {
+		return true
+	}
 	if !runnable(cmd) && !runnable(args) && !runnable(entry) {
 		return false
 	}
@@ -79,6 +82,33 @@ func (m *manifestReader) container(n *yaml.Node, pod podFacts) bool {
 	}
 	c.enterContainer(m.asWords(c, entry), m.asWords(c, cmd), word{text: c.image, at: m.offset(n)})
 	return true
+}
+
+// task reads a mapping with a script or a list of commands, as files of tasks have it;
+// false where it has none that starts an engine.
+func (m *manifestReader) task(n *yaml.Node) bool {
+	for _, key := range []string{"run", "commands", "script"} {
+		text := field(n, key)
+		if text == nil {
+			continue
+		}
+		w := word{text: text.Value, at: m.offset(text), spans: m.spans(text)}
+		if text.Kind == yaml.SequenceNode {
+			w = word{}
+			for i, line := range text.Content {
+				if i > 0 {
+					w = w.plus(word{text: "\n", body: m.offset(line)})
+				}
+				w = w.plus(word{text: line.Value, at: m.offset(line), spans: m.spans(line)})
+			}
+		}
+		if starts(w.text) {
+			m.found = true
+			command{shell: m.shell, env: m.environment(n), alone: true, image: fieldText(n, "image")}.inside(w, nil)
+			return true
+		}
+	}
+	return false
 }
 
 // runnable is a command: text, or a list of texts.
@@ -158,7 +188,7 @@ func (m *manifestReader) environment(n *yaml.Node) []setting {
 			out = append(out, setting{name: name, value: variable{words: []word{{text: value.Value, at: at, spans: m.spans(value)}}}, at: at})
 		}
 	}
-	for _, key := range []string{"env", "environment"} {
+	for _, key := range []string{"env", "environment", "envs"} {
 		env := field(n, key)
 		switch {
 		case env == nil:

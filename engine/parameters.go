@@ -72,6 +72,10 @@ func (s *shell) allArguments(start, all int, name byte, op string, quoted bool) 
 		args.words = args.words[min(from-1, len(args.words)):]
 		op = ""
 	}
+	if !ok && op == "" && s.callDepth == 0 && s.optional {
+		s.note(s.at(s.pos), "%s is left out: the text does not say what it is called with", s.src[s.pos:s.pos+all])
+		ok = true
+	}
 	if s.passed += len(args.words); !ok || op != "" || s.passed > maxWords {
 		s.unknown(all)
 		return
@@ -104,6 +108,7 @@ func (s *shell) setArguments(words []word) {
 func (s *shell) shift(words []word) {
 	args, ok := s.vars.vars[arguments]
 	if !ok {
+		s.optional = true
 		return
 	}
 	n := 1

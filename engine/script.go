@@ -130,6 +130,7 @@ type reader struct {
 	merged   int                  // words of arrays that branches set apart
 	calls    int                  // of functions
 	passed   int                  // words of "$@"
+	optional bool                 // the text takes its own arguments apart, and so does without them
 	spare    [maxCallDepth][]word // room for the words of commands in functions
 	// documents are in the order of the text; files are those that it writes, by the last
 	// part of their paths.

@@ -65,6 +65,8 @@ func addTexts(f *testing.F) {
 		"A=$(cat <<E\n$B $((1+2))\nE\n)\nvllm serve \"$A\" $((A*-2))", "command: [vllm, serve, $(M)]\nenv: [{name: M, value: é}]\n", "services:\n  a:\n    command: >\n      vllm serve\n      'm n'\n",
 		"spec: {containers: [{command: [sh, -c], args: ['vllm serve m \\\n -tp 8']}]}",
 		"f() { local a=$1; shift; vllm serve $a \"$@\"; }\nf m -tp 2; set -- x; f \"${@:1}\" $# $*", "cat >r.sh <<E\nvllm serve \\$1\nE\n. r.sh m; ssh x sh -s <<'E'\nvllm serve m\nE\n",
+		"a\n```sh\nvllm serve m\n```\n```yaml\nargs: [vllm]\n```\n", "[Container]\nImage=vllm:1\nExec=--model é \\\n -tp 1\n[program:a]\nenvironment=A=\"é\",B=2\ncommand=vllm serve $A\n",
+		"envs: {M: é}\nrun: |\n  vllm serve $M\n", "commands:\n- é\n- vllm serve m \"$@\"\n",
 		"[Service]\nEnvironment='A=b c'\nExecStart=@vllm serve $A \\\n -tp 8\n", "while getopts a: o; do case $o in a) A=$OPTARG;; *) B=1; esac; done; vllm serve $A$B",
 		"- vllm\n- serve\n- |\n  m\n",
 	} {

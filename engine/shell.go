@@ -66,7 +66,7 @@ func (s *shell) run() {
 
 // all reads the text as what it is.
 func (s *shell) all() {
-	if !s.manifest() && !s.unit() {
+	if !s.unit() && !s.manifest() && !s.fences() {
 		s.run()
 		s.uncalled()
 	}
