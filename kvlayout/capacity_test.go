@@ -24,7 +24,7 @@ func TestCapacityLengthTellsWhatIsLacking(t *testing.T) {
 		"no room at all": {pair(VLLM, &r1, 1, 8), []string{"which has 1;", "; raise engine.kvCacheMemory"}},
 		"SGLang":         {pair(SGLang, &r1, 99, 8), nil},
 		"enough":         {pair(VLLM, &r1, 101, 1), nil},
-		"states":         {pair(SGLang, &k3, 101, 1), []string{"takes 3 recurrent states of a rank of decode, which has 1;", "; raise engine.kvCacheMemory"}},
+		"states":         {pair(SGLang, &k3, 101, 1), []string{"takes 5 recurrent states of a rank of decode, which has 1;", "; raise engine.kvCacheMemory"}},
 	} {
 		var told string
 		for _, p := range Check(c.pair, Decode) {

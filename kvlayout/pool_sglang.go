@@ -5,9 +5,10 @@ package kvlayout
 const sglangStateRatio = 0.9
 
 // sglangStates is the number of states that SGLang counts for a request where it keeps
-// prefixes: the running one, and those that the radix cache holds at a time. With
-// --mamba-scheduler-strategy extra_buffer there are one or two more.
-const sglangStates = 3
+// prefixes: the running one and two that the radix cache holds at a time, and two that track
+// it while the next step is scheduled (--mamba-radix-cache-strategy auto, which is
+// extra_buffer for all kinds of state from 0.5.20 to 0.5.23). With no_buffer there are three.
+const sglangStates = 5
 
 // sglangPool follows SGLang 0.5.23 (pool_configurator): every token has one cell
 // over all layers; windowed layers keep WindowRatio tokens per token of full
