@@ -128,14 +128,7 @@ func (s *shell) pattern() {
 	if f == nil || f.reads {
 		return
 	}
-	rest := strings.TrimLeft(s.src[s.pos:], " \t\r\n")
-	for range maxNested {
-		if !strings.HasPrefix(rest, "#") {
-			break
-		}
-		_, rest, _ = strings.Cut(rest, "\n")
-		rest = strings.TrimLeft(rest, " \t\r\n")
-	}
+	rest := pastComments(s.src[s.pos:])
 	line, _, _ := strings.Cut(rest, "\n")
 	end := strings.IndexByte(line, ')')
 	if strings.HasPrefix(rest, "esac") || end < 0 {

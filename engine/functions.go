@@ -118,7 +118,7 @@ func pastHeredoc(src string, at int) int {
 	if nameLength(end) != len(end) || end == "" {
 		return at
 	}
-	_, after := hereEnd(src, min(len(src)-len(rest)+len(line)+1, len(src)), end)
+	_, after := heredocEnd(src, min(len(src)-len(rest)+len(line)+1, len(src)), end)
 	return after - 1
 }
 

@@ -126,17 +126,7 @@ func (m *manifestReader) asWords(c command, n *yaml.Node) []word {
 	}
 	text := strings.NewReplacer("\\\n", "  ", "\n", " ").Replace(n.Value)
 	inner := &shell{reader: m.shell.reader, src: text, wrote: m.spans(n), depth: maxDepth, vars: newScope(c.env)}
-	inner.words = inner.words[:0]
-	for {
-		inner.blanks()
-		if inner.pos >= len(inner.src) {
-			return inner.words
-		}
-		before := inner.pos
-		if inner.scan(false); inner.pos == before {
-			inner.pos++ // an operator means nothing here
-		}
-	}
+	return inner.rest(false)
 }
 
 // reference is how a manifest refers to a variable of the container.

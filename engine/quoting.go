@@ -44,6 +44,21 @@ func (s *shell) scan(whole bool) {
 	s.flush(start)
 }
 
+// rest are the words up to the end of the source, where operators mean nothing. With whole,
+// an expansion makes no further ones.
+func (s *shell) rest(whole bool) []word {
+	for {
+		s.blanks()
+		if s.pos >= len(s.src) {
+			return s.words
+		}
+		before := s.pos
+		if s.scan(whole); s.pos == before {
+			s.pos++
+		}
+	}
+}
+
 // characters takes a run of characters without a meaning.
 func (s *shell) characters() {
 	const special = " \t\r\n;&|()<>\\'\"$`{"

@@ -71,6 +71,10 @@ func TestVersionOfSGLang(t *testing.T) {
 		"lmsysorg/sglang-rocm:rocm720-mi35x-k3-20260727":     "",
 		"lmsysorg/sglang:v0.5.23rc1":                         "",
 		"rocm/vllm:rocm7.0.0_ubuntu_22.04_py3.12_vllm_0.8.5": "",
+		"example/mirror/sglang-rocm:v0.5.9":                  "0.5.9",
+		"registry.example/dynamo/sglang-runtime:0.8.1":       "",
+		"lmsysorg/sglang-router:v0.3.2":                      "",
+		"example/server:2.0.1":                               "",
 	} {
 		if got := engine.VersionOf(kvlayout.SGLang, image); got != want {
 			t.Errorf("%s: %q, want %q", image, got, want)

@@ -137,19 +137,25 @@ func (s *shell) resume(from int) {
 	if s.continued < 0 || len(s.words) == 0 || strings.Contains(s.src[s.continued:s.pos], "\n") {
 		return
 	}
-	at, rest := s.pos, strings.TrimLeft(s.src[s.pos:], " \t\r\n")
-	for range maxNested {
-		if !strings.HasPrefix(rest, "#") {
-			break
-		}
-		_, rest, _ = strings.Cut(rest, "\n")
-		rest = strings.TrimLeft(rest, " \t\r\n")
-	}
+	at, rest := s.pos, pastComments(s.src[s.pos:])
 	if next := len(s.src) - len(rest); strings.HasPrefix(rest, "-") && strings.Count(s.src[at:next], "\n") < 2*maxNested {
 		s.broken = broken{s.at(from), "this comment ends the command: the engine is given nothing of what follows"}
 		s.pos = next
 		s.continued = next
 	}
+}
+
+// pastComments is a text without the blank lines and the comments that it begins with.
+func pastComments(text string) string {
+	text = strings.TrimLeft(text, " \t\r\n")
+	for range maxNested {
+		if !strings.HasPrefix(text, "#") {
+			break
+		}
+		_, text, _ = strings.Cut(text, "\n")
+		text = strings.TrimLeft(text, " \t\r\n")
+	}
+	return text
 }
 
 // fence skips the line that begins or ends a block of code in a page of text.

@@ -25,9 +25,9 @@ func (s *shell) hereText(whole bool) bool {
 	}
 	quoted, end := m[4] != m[5], src[m[6]:m[7]]
 	from := s.pos + m[1]
-	to, after := hereEnd(s.src, from, end)
+	to, after := heredocEnd(s.src, from, end)
 	rest := strings.TrimLeft(s.src[after:], " \t\r\n")
-	if to < 0 || !strings.HasPrefix(rest, ")") {
+	if !strings.HasPrefix(rest, ")") {
 		return false
 	}
 	body := strings.TrimRight(s.src[from:to], "\r\n")
@@ -38,20 +38,6 @@ func (s *shell) hereText(whole bool) bool {
 	}
 	s.pos = len(s.src) - len(rest) + 1
 	return true
-}
-
-// hereEnd finds the line that ends a here-document: where it begins and where the next
-// one does, -1 for none.
-func hereEnd(src string, from int, end string) (int, int) {
-	for at := from; at < len(src); {
-		line, _, _ := strings.Cut(src[at:], "\n")
-		next := min(at+len(line)+1, len(src))
-		if strings.Trim(line, " \t\r") == end {
-			return at, next
-		}
-		at = next
-	}
-	return -1, len(src)
 }
 
 // hereExpanded takes src[from:to], in which variables count and quotes do not.

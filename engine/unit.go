@@ -76,17 +76,7 @@ func unitLine(src string, at int) int {
 func (s *shell) unitWords(from, to int) []word {
 	all := s.src
 	s.src, s.pos, s.words = all[:to], from, nil
-	for {
-		s.blanks()
-		before := s.pos
-		if s.pos >= len(s.src) {
-			break
-		}
-		if s.scan(true); s.pos == before {
-			s.pos++
-		}
-	}
-	words := s.words
+	words := s.rest(true)
 	s.src, s.words = all, nil
 	return words
 }
