@@ -119,9 +119,6 @@ func (p Pool) Tokens(blocks int64) int64 {
 	if p.longest == 0 {
 		return mulSat(blocks, int64(p.BlockTokens), int64(max(p.dcp, 1)))
 	}
-	if blocks < 1 || p.maxLength < 1 {
-		return 0
-	}
 	// Quotient and rest apart, so that no product overflows.
 	length := int64(p.maxLength)
 	return addSat(mulSat(blocks/p.longest, length), mulSat(blocks%p.longest, length)/p.longest)

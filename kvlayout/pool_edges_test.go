@@ -30,6 +30,9 @@ func TestPoolRefuses(t *testing.T) {
 		if _, err := mustModel(t, c.model).Capacity(c.cache, 1<<40); !errors.As(err, &refusal) {
 			t.Errorf("%s: %v", name, err)
 		}
+		if _, err := mustModel(t, c.model).CapacityOfBlocks(c.cache, 1000); !errors.As(err, &refusal) {
+			t.Errorf("%s, in blocks: %v", name, err)
+		}
 	}
 	of := func(groups ...LayerGroup) Model { return Model{AttentionHeads: 8, MaxLength: 4096, Groups: groups} }
 	layer := func(kind LayerKind, window int) LayerGroup {
