@@ -46,7 +46,7 @@ func defaultLimits(own netip.Addr) limits {
 const (
 	kvQueue         = 8192 // messages that wait for one connection of the engine
 	helloWithin     = 5 * time.Second
-	attachWithin    = 15 * time.Second       // for copies to let go of the last connection's memory
+	attachWithin    = 15 * time.Second       // for copies to let go of the last connection's memory and blocks
 	duplicateWithin = 500 * time.Millisecond // for the end of the last connection to be seen
 	kvSpare         = 16                     // connections beside those of a complete engine
 )

@@ -60,6 +60,7 @@ type loop struct {
 	dials   dialling
 	cause   time.Time     // when what this turn is about came, if that may end a flow
 	idle    chan struct{} // closed when no transfer is live; nil while nobody waits for it
+	endings chan struct{} // closed when a transfer ends; nil likewise
 }
 
 // do hands a turn to the loop. It waits while the inbox is full, and reports
@@ -184,6 +185,10 @@ func (l *loop) carryOut(ctx context.Context, r session.Ready) bool {
 	for _, t := range r.Ended {
 		l.count(t)
 	}
+	if len(r.Ended) > 0 && l.endings != nil {
+		close(l.endings)
+		l.endings = nil
+	}
 	for _, n := range r.Notices {
 		l.notice(n)
 	}
@@ -200,6 +205,14 @@ func (l *loop) carryOut(ctx context.Context, r session.Ready) bool {
 		l.revoke(ctx, id)
 	}
 	return len(r.Notices)+len(r.Messages)+len(r.Dials)+len(r.Copies)+len(r.Revokes) > 0
+}
+
+// nextEnd is closed when another transfer has ended.
+func (l *loop) nextEnd() <-chan struct{} {
+	if l.endings == nil {
+		l.endings = make(chan struct{})
+	}
+	return l.endings
 }
 
 // wrong accounts for an event that the machine did not take.

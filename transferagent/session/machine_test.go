@@ -226,6 +226,28 @@ func TestNeededPeers(t *testing.T) {
 	needs("failed", decode, p.peer(), false)
 }
 
+// TestRestlessConnections: decode's blocks are not quiet for a connection that comes back
+// until the transfers of the one before have been revoked.
+func TestRestlessConnections(t *testing.T) {
+	p, d := fanIn()
+	m := up(t, d, nil)
+	step(t, m, session.EngineMessage{Conn: scheduler(0), Message: kvproto.Receive{
+		Transfer: "a", Blocks: []int32{1}, Tokens: 4, Peer: kvproto.Peer{Host: p.host, Handshake: 1, Notify: 2},
+	}})
+	step(t, m, session.Handshaken{Peer: p.peer(), Metadata: p.metadata(1)})
+	restless := func(what string, want bool) {
+		t.Helper()
+		if m.Restless(scheduler(0)) != want || m.Restless(worker(0, 0)) {
+			t.Errorf("%s: the scheduler's is restless: %v", what, !want)
+		}
+	}
+	restless("under way", false)
+	step(t, m, session.EngineGone{Conn: scheduler(0)})
+	restless("lost", true)
+	step(t, m, session.Revoked{Transfer: "a"})
+	restless("revoked", false)
+}
+
 // TestLongTextsAreCut: nothing that a peer says makes a message that an engine or
 // peer would refuse.
 func TestLongTextsAreCut(t *testing.T) {

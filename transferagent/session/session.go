@@ -38,6 +38,9 @@ type Machine interface {
 	// Needs says that a live transfer is with a peer, or waits for the own engine to
 	// name it.
 	Needs(at Peer) bool
+	// Restless says that a transfer has not ended which had a part of the connection
+	// that was there before: copies may touch its blocks.
+	Restless(c Conn) bool
 }
 
 // Config is what a machine knows of its own pod.

@@ -169,5 +169,15 @@ func (m *table[T]) Transfers() []Transfer {
 	return views
 }
 
+// Restless says that a transfer is live which the connection has no part in any more.
+func (m *table[T]) Restless(c Conn) bool {
+	for _, t := range m.transfers {
+		if _, lost := t.self().lost[c]; lost {
+			return true
+		}
+	}
+	return false
+}
+
 // Live is the number of live transfers.
 func (m *table[T]) Live() int { return len(m.transfers) }
