@@ -81,3 +81,20 @@ func TestSGLangStatesOfTooFew(t *testing.T) {
 		t.Errorf("a state for each dp rank: %v", err)
 	}
 }
+
+// A value of the matrices has four bytes where the model says nothing, which vLLM takes
+// for its own two.
+func TestSGLangStatesOfFourBytes(t *testing.T) {
+	m := mustModel(t, "Qwen/Qwen3-Next-80B-A3B-Instruct")
+	p := mustPool(t, m, Cache{Engine: SGLang, Layout: Layout{TP: 2, DP: 2}, States: 9})
+	if p.states.bytes != 36*(32*128*128*4+3*(2*2048+4096)*2) || p.states.fixed != 4 {
+		t.Errorf("%d states of %d bytes", p.states.fixed, p.states.bytes)
+	}
+	if n := p.Blocks(0); n != 0 {
+		t.Errorf("%d blocks in no memory", n)
+	}
+	none, err := m.Capacity(Cache{Engine: SGLang}, 0)
+	if err != nil || none.Memory() != 0 {
+		t.Errorf("no memory takes %d bytes, %v", none.Memory(), err)
+	}
+}
