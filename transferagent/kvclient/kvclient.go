@@ -218,9 +218,6 @@ func (c *Client) enqueue(m outgoing) error {
 // ended and all that came before is received.
 func (c *Client) Messages() <-chan kvproto.Message { return c.in }
 
-// Done is closed as soon as the connection has ended.
-func (c *Client) Done() <-chan struct{} { return c.done }
-
 // Err is nil until the connection has ended, then why: ErrClosed after Close,
 // io.EOF when the agent has closed.
 func (c *Client) Err() error {
