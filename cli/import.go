@@ -30,7 +30,7 @@ func importCommand(o Options) *cobra.Command {
 		Short: "Turn two engine command lines into a PDPool",
 		Long: "Write a PDPool that means what two command lines do. Comments at its top name what could not be carried over\n" +
 			"and what check says of it.\n\n" +
-			"Exit status: 0 the pool means the same and check admits it, 1 check refuses it or degrees were left out,\n" +
+			"Exit status: 0 the pool means the same and check admits it, 1 check refuses it or what a pool does not have was left out,\n" +
 			"2 something could not be read. The manifest is written all the same, as far as it goes.",
 		Example: "  kubectl pdpool import --prefill-cmd @prefill.sh --decode-cmd @decode.sh --image vllm/vllm-openai-rocm:v0.33.0 > pool.yaml",
 		Args:    noArguments("--prefill-cmd", "--decode-cmd"),

@@ -22,15 +22,18 @@ type frame struct {
 	// dead says that this branch is not taken, settled that one is for sure, and unsure
 	// that one may be whose test is not known.
 	dead, settled, unsure bool
-	absent                string // variable that the text does not set, without which the first branch is not taken
-	branches              int
-	begun                 bool // there is a command in this branch
-	others                bool // one of the branches is always taken
-	asked                 []string
-	before                map[string]variable // values in front of the frame; the zero one is unset
-	names                 []string            // of before, in order
-	set                   map[string]bool     // in this branch
-	ends                  map[string]ending
+	// from is where the test of a loop begins, which is read again while it is settled and
+	// takes arguments away: args are those that there were.
+	from, args int
+	absent     string // variable that the text does not set, without which the first branch is not taken
+	branches   int
+	begun      bool // there is a command in this branch
+	others     bool // one of the branches is always taken
+	asked      []string
+	before     map[string]variable // values in front of the frame; the zero one is unset
+	names      []string            // of before, in order
+	set        map[string]bool     // in this branch
+	ends       map[string]ending
 }
 
 // ending is what the branches that set a variable leave it at.
@@ -46,23 +49,44 @@ func (s *shell) keyword(word string) {
 		s.open("if")
 	case "while", "until":
 		s.open("loop")
+		if f := s.innermost("loop"); f != nil && word == "while" {
+			f.from = s.pos
+		}
+	case "do":
+		s.enters()
 	case "elif":
 		s.branch()
 	case "then":
-		if f := s.innermost("if"); f != nil {
-			if f.branches == 0 && s.tested {
-				f.absent = s.absent
-			}
-			f.taken(s.verdict)
-		}
+		s.then()
 	case "else":
-		s.branch()
-		if f := s.innermost("if"); f != nil {
-			f.others = true
-			f.taken(yes)
+		s.otherwise()
+	case "done":
+		if !s.again() {
+			s.close()
 		}
-	case "fi", "done", "esac":
+	case "fi", "esac":
 		s.close()
+	}
+}
+
+// then begins the branch of the test that was read.
+func (s *shell) then() {
+	f := s.innermost("if")
+	if f == nil {
+		return
+	}
+	if f.branches == 0 && s.tested {
+		f.absent = s.absent
+	}
+	f.taken(s.verdict)
+}
+
+// otherwise begins the branch that is taken where no other one is.
+func (s *shell) otherwise() {
+	s.branch()
+	if f := s.innermost("if"); f != nil {
+		f.others = true
+		f.taken(yes)
 	}
 }
 

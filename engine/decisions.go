@@ -4,6 +4,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -46,7 +47,28 @@ func (s *shell) decides(words []word) verdict {
 			case "!=", "-ne":
 				return decided(a != b)
 			}
+			return decidesOrder(a, words[1].text, b)
 		}
+	}
+	return undecided
+}
+
+// decidesOrder works out which of two whole numbers is more.
+func decidesOrder(a, operator, b string) verdict {
+	x, err := strconv.Atoi(a)
+	y, err2 := strconv.Atoi(b)
+	if err != nil || err2 != nil {
+		return undecided
+	}
+	switch operator {
+	case "-gt":
+		return decided(x > y)
+	case "-ge":
+		return decided(x >= y)
+	case "-lt":
+		return decided(x < y)
+	case "-le":
+		return decided(x <= y)
 	}
 	return undecided
 }
@@ -76,6 +98,32 @@ func (f *frame) taken(v verdict) {
 	default:
 		f.dead, f.settled = v == no, v == yes
 	}
+}
+
+// enters says of a loop in a call whether its test lets it in.
+func (s *shell) enters() {
+	f := s.innermost("loop")
+	if f == nil || f.from == 0 || s.verdict == undecided {
+		return
+	}
+	f.dead = s.verdict == no
+	f.settled = f.settled || s.verdict == yes
+	f.args = len(s.vars.vars[arguments].words)
+}
+
+// again goes back to the test of a loop that has taken arguments away.
+func (s *shell) again() bool {
+	f := s.innermost("loop")
+	if f == nil || f.dead || !f.settled || len(s.vars.vars[arguments].words) >= f.args || s.over {
+		return false
+	}
+	if s.rounds++; s.rounds > maxCalls {
+		s.unread(s.at(s.pos), "loops over arguments are read %d times in all: this one is not to its end", maxCalls)
+		s.over = true
+		return false
+	}
+	s.pos = f.from
+	return true
 }
 
 // matches says of a branch of a case whether its patterns are those of what is asked for.

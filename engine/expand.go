@@ -117,29 +117,48 @@ func (s *shell) braced(start int, whole, quoted bool) {
 	n := cmp.Or(nameLength(inner), parameterLength(inner))
 	name, op := inner[:n], inner[n:]
 	v, ok := s.lookup(name)
+	plain := op == "" || strings.HasPrefix(strings.TrimPrefix(op, ":"), "?")
+	list := op == "[@]" || op == "[*]"
 	switch {
-	case n == 0:
-		s.unknown(all)
 	case name == "@" || name == "*":
 		s.allArguments(start, all, name[0], op, quoted)
-	case op == "" || strings.HasPrefix(op, ":?") || strings.HasPrefix(op, "?"):
-		if !ok {
-			s.unknown(all)
-			return
-		}
+	case n == 0, !ok && (plain || list):
+		s.unknown(all)
+	case plain:
 		s.pos += all
 		s.value(start, v.first(), whole)
-	case op == "[@]" || op == "[*]":
-		if !ok {
-			s.unknown(all)
-			return
-		}
+	case list:
 		s.pos += all
 		s.list(start, v, quoted)
 	default:
 		s.optional = s.optional || !ok && parameterLength(name) > 0
 		s.defaulted(start, all, op, v, ok, whole)
 	}
+}
+
+// cutFront reads ${name#text}, ${name#*text} and ${name##*text}, all bytes long; false
+// where it is something else.
+func (s *shell) cutFront(start, all int, op string, v word, whole bool) bool {
+	pattern, longest := strings.CutPrefix(op, "##")
+	pattern, shortest := strings.CutPrefix(pattern, "#")
+	pattern, any := strings.CutPrefix(pattern, "*")
+	if !longest && !shortest || pattern == "" || strings.ContainsAny(pattern, "*?[]$`\\\"'") {
+		return false
+	}
+	at := strings.Index(v.text, pattern)
+	switch {
+	case any && longest:
+		at = strings.LastIndex(v.text, pattern)
+	case !any && at > 0:
+		at = -1
+	}
+	if at >= 0 {
+		at += len(pattern)
+		v = word{text: v.text[at:], at: v.at, body: v.place(at), maybe: v.maybe, option: v.option}
+	}
+	s.pos += all
+	s.value(start, v, whole)
+	return true
 }
 
 // list adds the words of an array, each a word of its own.
@@ -155,8 +174,11 @@ func (s *shell) list(start int, v variable, quoted bool) {
 	}
 }
 
-// defaulted reads ${name-default} and ${name+other}; other forms are not read.
+// defaulted reads ${name-default}, ${name+other} and what cutFront does; other forms are not read.
 func (s *shell) defaulted(start, all int, op string, v variable, ok, whole bool) {
+	if ok && v.first().open == "" && s.cutFront(start, all, op, v.first(), whole) {
+		return
+	}
 	colon := strings.HasPrefix(op, ":")
 	op = strings.TrimPrefix(op, ":")
 	set := ok && (!colon || v.first().text != "")

@@ -129,6 +129,7 @@ type reader struct {
 	heres    int                  // texts of $(cat <<END) that were looked for
 	merged   int                  // words of arrays that branches set apart
 	calls    int                  // of functions
+	rounds   int                  // of loops over arguments
 	passed   int                  // words of "$@"
 	optional bool                 // the text takes its own arguments apart, and so does without them
 	spare    [maxCallDepth][]word // room for the words of commands in functions

@@ -70,6 +70,7 @@ func hostile() map[string]string {
 		"tasks":          fill("- run: vllm serve m\n"),
 		"task commands":  after("commands:\n", "- vllm serve m\n"),
 		"programs":       after("[program:a]\nenvironment=", "A=1,"),
+		"loops":          after("f() { while [ $# -gt 0 ]; do shift; A=1; done; vllm serve m; }; f ", "a "),
 		"units":          fill("[Service]\nEnvironment=A=1 B=2\nExecStart=vllm serve m\n"),
 		"templates":      after("kind: Pod\n", "a: {{ .Values.a }}\n"),
 		"semicolons":     fill("a;"),
