@@ -128,6 +128,32 @@ func TestNoOrderOfTheSchedulerStrandsALoss(t *testing.T) {
 	}
 }
 
+// TestNoOrderOfTheSchedulerStrandsALossInAChange has instances of the new set lost while
+// it comes up on devices of the old one.
+func TestNoOrderOfTheSchedulerStrandsALossInAChange(t *testing.T) {
+	for seed := range *orders {
+		c := newCluster(t, simulatorPool(t, replicas(3, 3), revised(seed)), 24)
+		c.order, c.lag = rand.New(rand.NewSource(int64(seed))), 1+seed%3
+		c.run(60)
+		old := map[string]string{"decode": c.pool.Status.Decode.Revision, "prefill": c.pool.Status.Prefill.Revision}
+		left := 3
+		c.check = func(*cluster) {
+			for _, p := range c.pods() {
+				isNew := p.Labels[v1alpha1.LabelRevision] != old[p.Labels[v1alpha1.LabelRole]]
+				if left > 0 && isNew && prepared(p) && p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodFailed && c.order.Intn(15) == 0 {
+					c.fail(p)
+					left--
+				}
+			}
+		}
+		c.change(dcp)
+		c.run(1500)
+		if left > 0 || !c.isTrue("Ready") {
+			t.Errorf("seed %d: %d left to lose, pods %v", seed, left, c.names())
+		}
+	}
+}
+
 // TestNobodyGivesWayForNothing has all prefill instances lost, and no node that decode
 // instances hold devices of would take them.
 func TestNobodyGivesWayForNothing(t *testing.T) {
