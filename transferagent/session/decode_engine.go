@@ -10,7 +10,7 @@ import (
 // of use only with all ranks. Workers have no part in it before receive.
 func (d *Decode) loseConn(now time.Time, c Conn) {
 	d.engine.gone(c)
-	for _, t := range d.byAge() {
+	for t := range d.byAge() {
 		if t.dp != c.DP || (c.Kind == kvproto.Worker && t.receive == nil) {
 			continue
 		}

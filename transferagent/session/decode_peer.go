@@ -12,7 +12,7 @@ func (d *Decode) handshaken(now time.Time, ev Handshaken) error {
 	}
 	if restarted {
 		why := endingf(RulePeerRestarted, "prefill's agent at %s has restarted", ev.Peer)
-		for _, t := range d.byAge() {
+		for t := range d.byAge() {
 			if t.peer == ev.Peer && !t.sentAt.IsZero() && t.epoch == ended {
 				t.fail(why)
 				d.advance(now, t)
@@ -37,7 +37,7 @@ func (d *Decode) handshaken(now time.Time, ev Handshaken) error {
 func (d *Decode) peerGone(now time.Time, ev PeerGone) {
 	why := endingf(RulePeerGone, "the connection to prefill's agent at %s was lost", ev.Peer)
 	d.unknow(now, ev.Peer)
-	for _, t := range d.byAge() {
+	for t := range d.byAge() {
 		if t.receive != nil && t.peer == ev.Peer {
 			t.fail(why)
 			d.advance(now, t)

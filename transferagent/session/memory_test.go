@@ -239,6 +239,42 @@ func TestWaitingForRoomBeginsWithTheWait(t *testing.T) {
 	}
 }
 
+// TestTransfersEndOnce: what becomes of one transfer may make room for another and end it,
+// while all of them are looked at.
+func TestTransfersEndOnce(t *testing.T) {
+	p, d := fanIn()
+	other := d
+	other.host, other.epoch = "e", 22
+	m := up(t, p, func(c *session.Config) { c.Limits.LivePieces = 2 })
+	seal := func(id string, tp int) []session.CopyOrder {
+		t.Helper()
+		return step(t, m, session.EngineMessage{Conn: worker(0, tp), Message: kvproto.Sealed{Transfer: id}}).Copies
+	}
+	holds(t, m, p, "elsewhere", 4)
+	asks(t, m, other, "elsewhere", 4)
+	open := seal("elsewhere", 0)
+	holds(t, m, p, "first", 4)
+	asks(t, m, d, "first", 4)
+	if len(open) != 1 || len(seal("first", 0)) != 1 || len(seal("first", 1)) != 0 {
+		t.Fatal("there is no room for just one order with each peer")
+	}
+	holds(t, m, p, "second", 4)
+	nothing := d.ask("second", 4)
+	nothing.PDPool.FirstToken = 4
+	step(t, m, session.PeerMessage{Message: nothing})
+	seal("second", 0)
+	seal("second", 1)
+	step(t, m, session.Copied{ID: open[0].ID})
+	r := step(t, m, session.EngineGone{Conn: worker(0, 1)})
+	ended := map[string]int{}
+	for _, e := range r.Ended {
+		ended[e.ID]++
+	}
+	if ended["second"] != 1 {
+		t.Errorf("the second one ends %d times: %+v", ended["second"], r)
+	}
+}
+
 // TestPeersShareShapes: the pods of a pool have their layers in the same places.
 func TestPeersShareShapes(t *testing.T) {
 	const peers = 256

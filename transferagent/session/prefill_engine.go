@@ -11,7 +11,7 @@ import (
 // finish theirs, so that decode gets one report for each.
 func (p *Prefill) loseConn(now time.Time, c Conn) {
 	p.engine.gone(c)
-	for _, t := range p.byAge() {
+	for t := range p.byAge() {
 		if t.dp != c.DP {
 			continue
 		}

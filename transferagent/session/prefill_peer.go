@@ -21,7 +21,7 @@ func (p *Prefill) handshaken(now time.Time, ev Handshaken) error {
 		}
 	}
 	// Others were held up while the peer was in doubt.
-	for _, t := range p.byAge() {
+	for t := range p.byAge() {
 		if t.bound && t.target.peer == ev.Peer {
 			p.advance(now, t)
 		}
@@ -54,7 +54,7 @@ func (p *Prefill) peerGone(now time.Time, ev PeerGone) {
 }
 
 func (p *Prefill) failPeer(now time.Time, at Peer, which func(*prefillTransfer) bool, why *ending) {
-	for _, t := range p.byAge() {
+	for t := range p.byAge() {
 		if t.target != nil && t.target.peer == at && which(t) {
 			t.fail(why)
 			p.advance(now, t)

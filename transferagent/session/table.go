@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -155,15 +156,22 @@ func (m *table[T]) engineGone(now time.Time, ev EngineGone) error {
 	return nil
 }
 
-// byAge lists the live transfers, the oldest first.
-func (m *table[T]) byAge() []T {
-	return slices.SortedFunc(maps.Values(m.transfers), func(a, b T) int { return cmp.Compare(a.self().seq, b.self().seq) })
+// byAge gives the live transfers, the oldest first, but for those that have ended by
+// their turn: what becomes of one may make room for others.
+func (m *table[T]) byAge() iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, t := range slices.SortedFunc(maps.Values(m.transfers), func(a, b T) int { return cmp.Compare(a.self().seq, b.self().seq) }) {
+			if now, live := m.transfers[t.self().id]; live && now.self() == t.self() && !yield(t) {
+				return
+			}
+		}
+	}
 }
 
 // Transfers lists the live ones, the oldest first.
 func (m *table[T]) Transfers() []Transfer {
 	views := make([]Transfer, 0, len(m.transfers))
-	for _, t := range m.byAge() {
+	for t := range m.byAge() {
 		views = append(views, t.view(m.cfg.Self.DPStart))
 	}
 	return views
