@@ -183,8 +183,8 @@ func (m *manifestReader) environment(n *yaml.Node) []setting {
 		switch {
 		case env == nil:
 		case env.Kind == yaml.MappingNode:
-			for i := 0; i+1 < len(env.Content); i += 2 {
-				add(env.Content[i].Value, aliased(env.Content[i+1]))
+			for _, of := range append(merged(env), env) {
+				eachField(of, add)
 			}
 		case env.Kind == yaml.SequenceNode:
 			for _, e := range env.Content {

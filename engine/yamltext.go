@@ -128,7 +128,7 @@ func scalars(n *yaml.Node) bool {
 	return len(n.Content) > 0
 }
 
-// field is the value of a key; nil where there is none.
+// field is the value of a key, also of a mapping that is merged in; nil where there is none.
 func field(n *yaml.Node, key string) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil
@@ -138,7 +138,44 @@ func field(n *yaml.Node, key string) *yaml.Node {
 			return aliased(n.Content[i+1])
 		}
 	}
+	for _, m := range merged(n) {
+		for i := 0; i+1 < len(m.Content); i += 2 {
+			if m.Content[i].Value == key {
+				return aliased(m.Content[i+1])
+			}
+		}
+	}
 	return nil
+}
+
+// merged are the mappings that a mapping takes over (<<), of which those are not read that
+// they take over in turn.
+func merged(n *yaml.Node) []*yaml.Node {
+	var out []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value != "<<" {
+			continue
+		}
+		from := aliased(n.Content[i+1])
+		if from.Kind == yaml.MappingNode {
+			return []*yaml.Node{from}
+		}
+		for _, m := range from.Content[:min(len(from.Content), maxNested)] {
+			if m = aliased(m); m.Kind == yaml.MappingNode {
+				out = append(out, m)
+			}
+		}
+	}
+	return out
+}
+
+// eachField gives the keys of a mapping and their values, but for what it takes over.
+func eachField(n *yaml.Node, do func(key string, value *yaml.Node)) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value != "<<" {
+			do(n.Content[i].Value, aliased(n.Content[i+1]))
+		}
+	}
 }
 
 func aliased(n *yaml.Node) *yaml.Node {
