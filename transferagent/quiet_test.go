@@ -55,18 +55,29 @@ func TestWelcomeWaitsUntilBlocksAreQuiet(t *testing.T) {
 		}
 		return nil
 	})
+	hello := p.decode.pod.hello(kvproto.Scheduler, 0)
 	welcomed := make(chan *kvclient.Client, 1)
-	go func() { welcomed <- p.decode.pod.mustDial(p.decode.pod.hello(kvproto.Scheduler, 0)) }()
+	go func() {
+		defer close(welcomed)
+		if c, err := p.decode.pod.dial(hello); err == nil {
+			welcomed <- c
+		}
+	}()
 	var again *kvclient.Client
 	select {
 	case again = <-welcomed:
-		t.Error("the engine is welcomed while a copy may touch its blocks")
+		if again != nil {
+			t.Error("the engine is welcomed while a copy may touch its blocks")
+		}
 	case <-time.After(200 * time.Millisecond):
 	}
 	close(writer.quiet)
 	n.Thaw("prefill", "decode")
 	if again == nil {
 		again = <-welcomed
+	}
+	if again == nil { // a busy machine may have it turned away: it comes again
+		again = p.decode.pod.mustDial(hello)
 	}
 	p.decode.sched = again
 	p.decode.pod.await("/readyz", 200)
