@@ -43,12 +43,11 @@ var (
 	// replicas are no field of a command line: they are commands.
 	replicasTo    = regexp.MustCompile(`(?:raise|set) (prefill|decode)\.replicas to (\d+)`)
 	replicasTimes = regexp.MustCompile(`multiply (prefill|decode)\.replicas by (\d+)`)
-	ofTheRole     = regexp.MustCompile(` ?\(or [a-z]+\.maxLength where that is set\)`)
 	fewWords      = strings.NewReplacer(
 		"an engine.image of ", "", "one engine.image ", "one image ", "engine.image", "image",
 		"set model.geometry from the model's config.json (kind, layers, attentionHeads, kvHeads, headValues)", "give the model's config.json with --config",
 		"name the model once, in model.name", "give both command lines one model",
-		", or gpu.devicesPerNode to what the nodes have", "",
+		", or set gpu.devicesPerNode to what the nodes have", "",
 		"use prefill.replicas for more", "start more prefill instances", "use decode.replicas for more", "start more decode instances",
 		"engine.version to the release in the image", "--engine-version with the release in the image",
 	)
@@ -56,7 +55,7 @@ var (
 
 // inFlags is a fix said in flags, as command lines have no fields; "" where it names none.
 func (c commandPair) inFlags(fix string) string {
-	out := ofTheRole.ReplaceAllString(fewWords.Replace(fix), "")
+	out := fewWords.Replace(fix)
 	out = replicasTo.ReplaceAllString(out, "start $2 $1 instances")
 	out = replicasTimes.ReplaceAllString(out, "start $2 times as many $1 instances")
 	out = ofBoth.ReplaceAllStringFunc(out, func(part string) string {

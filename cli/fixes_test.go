@@ -21,13 +21,12 @@ func TestFixesSpeakOfFlags(t *testing.T) {
 		"set transfer.mode to Write":                                                 "set read_mode to false in --kv-transfer-config",
 		"set decode.layout.tp to 4, or transfer.mode to Write":                       "give decode --tensor-parallel-size 4, or read_mode to false in --kv-transfer-config",
 		"set engine.version to the release in the image, or transfer.mover to Agent": "give --engine-version with the release in the image, or --mover Agent",
-		"lower model.maxLength (or decode.maxLength where that is set), or raise engine.kvCacheMemory or decode.layout.dcp": "lower --max-model-len, or raise --kv-cache-memory-bytes or --decode-context-parallel-size of decode",
-		"set decode.layout.dp to 1 and multiply decode.replicas by 2":                                                       "give decode --data-parallel-size 1 and start 2 times as many decode instances",
-		"raise decode.replicas to 3":                      "start 3 decode instances",
-		"use an engine.image of vLLM 0.33.0 or later":     "use vLLM 0.33.0 or later",
-		"set decode.layout.tp to a number from 1 to 1024": "give decode --tensor-parallel-size a number from 1 to 1024",
-		"name the model once, in model.name":              "give both command lines one model",
-		"remove --attn-cp-size on decode":                 "",
+		"set decode.layout.dp to 1 and multiply decode.replicas by 2":                "give decode --data-parallel-size 1 and start 2 times as many decode instances",
+		"raise decode.replicas to 3":                                                 "start 3 decode instances",
+		"use an engine.image of vLLM 0.33.0 or later":                                "use vLLM 0.33.0 or later",
+		"set decode.layout.tp to a number from 1 to 1024":                            "give decode --tensor-parallel-size a number from 1 to 1024",
+		"name the model once, in model.name":                                         "give both command lines one model",
+		"remove --attn-cp-size on decode":                                            "",
 	} {
 		if got := c.inFlags(fix); got != want {
 			t.Errorf("%s:\n  %q, want\n  %q", fix, got, want)

@@ -85,8 +85,10 @@ const mostWays = 2
 
 // chooseFixes ends each problem that has ways out with those that waysOut finds, or with
 // what else its Fix says, or with the first of all. The first is its Set. Before are all
-// problems of the pair.
+// problems of the pair. What is told for several refusals agrees, where that can be: all
+// of it may be done at once.
 func chooseFixes(p Pair, problems, before []Problem) {
+	told := plan{p: p, before: before, after: p, left: before}
 	for i := range problems {
 		of := &problems[i]
 		ways := of.ways
@@ -98,7 +100,7 @@ func chooseFixes(p Pair, problems, before []Problem) {
 		if p.NoAgent {
 			all = slices.DeleteFunc(slices.Clone(all), func(w way) bool { return slices.Contains(w, useAgent) })
 		}
-		good := waysOut(p, before, *of, all)
+		good := told.agreeing(*of, waysOut(p, before, *of, all))
 		clause, more := strings.CutPrefix(of.Fix, ", or ")
 		switch {
 		case len(good) == 0 && more, len(all) == 0:
@@ -109,6 +111,72 @@ func chooseFixes(p Pair, problems, before []Problem) {
 			of.told(good)
 		}
 	}
+}
+
+// plan is what has been told to change so far for refusals of a pair.
+type plan struct {
+	p      Pair
+	before []Problem // of p
+	made   []way
+	after  Pair      // p with them
+	left   []Problem // of after
+}
+
+// agreeing puts first the way out that agrees with what is told already, and takes it into
+// the plan. Where none does, it may be one together with a change that is told already.
+func (t *plan) agreeing(of Problem, good []way) []way {
+	if of.Severity != Refuse || len(good) == 0 {
+		return good
+	}
+	if len(t.made) > 0 {
+		at := slices.IndexFunc(good, func(w way) bool { return leadsOut(t.after, t.left, of, w) })
+		switch joint := t.together(of); {
+		case at >= 0:
+			first := good[at]
+			good = slices.Insert(slices.Delete(slices.Clone(good), at, at+1), 0, first)
+		case joint != nil:
+			good = []way{joint}
+		}
+	}
+	t.made = append(t.made, good[0])
+	for _, c := range good[0] {
+		c.apply(&t.after)
+	}
+	_, _, t.left = resolve(t.after)
+	return good
+}
+
+// together is a way out of what is left of a problem in the changed pair, if anything,
+// with what is told already that it needs to be one of the pair as it is; nil for none.
+func (t *plan) together(of Problem) way {
+	further := []way{nil}
+	if at := slices.IndexFunc(t.left, func(l Problem) bool { return l.Rule == of.Rule && l.Field == of.Field }); at >= 0 {
+		if t.left[at].ways == nil {
+			return nil
+		}
+		further = *t.left[at].ways
+	}
+	for _, w := range further {
+		if w != nil && !leadsOut(t.after, t.left, of, w) {
+			continue
+		}
+		for _, made := range append([]way{nil}, t.made...) {
+			if joint := made.before(w); leadsOut(t.p, t.before, of, joint) {
+				return joint
+			}
+		}
+	}
+	return nil
+}
+
+// before is both ways, the later one where they set the same field.
+func (w way) before(next way) way {
+	first := slices.DeleteFunc(slices.Clone(w), func(c Change) bool { return next.sets(c.Field) })
+	return append(first, next...)
+}
+
+func (w way) sets(field string) bool {
+	return slices.ContainsFunc(w, func(c Change) bool { return c.Field == field })
 }
 
 // waysOut are the first of the ways that lead to no further refusal, each of other fields.
@@ -148,11 +216,8 @@ func (w way) changing(p Pair) way {
 
 // amongFieldsOf says whether one of the ways sets no other fields than w.
 func (w way) amongFieldsOf(ways []way) bool {
-	sets := func(field string) bool {
-		return slices.ContainsFunc(w, func(c Change) bool { return c.Field == field })
-	}
 	return slices.ContainsFunc(ways, func(o way) bool {
-		return !slices.ContainsFunc(o, func(c Change) bool { return !sets(c.Field) })
+		return !slices.ContainsFunc(o, func(c Change) bool { return !w.sets(c.Field) })
 	})
 }
 

@@ -256,7 +256,7 @@ func gpusPerPod(v *view, role Role) []finding {
 		return []finding{f}
 	}
 	f.field = tpField(role)
-	f.ways, f.fix = v.tpWays(role, v.tpOnNode(role, node)), ", or gpu.devicesPerNode to what the nodes have"
+	f.ways, f.fix = v.tpWays(role, v.tpOnNode(role, node)), ", or set gpu.devicesPerNode to what the nodes have"
 	return []finding{f}
 }
 
