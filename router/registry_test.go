@@ -63,7 +63,7 @@ func TestPairing(t *testing.T) {
 		{"keys apart", []Instance{prefill(1), prefill(2, key("b")), decode(3), decode(4, key("b"))}, "1.0-3.0 2.0-4.0", ""},
 		{"no key alike", []Instance{prefill(1), decode(3, key("b"))}, RuleNoPair, "pairing key"},
 		{"no prefill", []Instance{decode(3)}, RuleNoInstance, "no prefill replica is ready: 0 are known"},
-		{"no decode", []Instance{prefill(1), decode(2, notReady), decode(3, draining)}, RuleNoInstance, "no decode replica is ready: 2 are known, 1 of them draining"},
+		{"no decode", []Instance{prefill(1), decode(2, notReady), decode(3, draining)}, RuleNoInstance, "no decode replica is ready: 2 known, 1 draining"},
 		{"draining gets nothing", []Instance{prefill(1, draining), prefill(2), decode(3)}, "2.0-3.0", ""},
 		{"not ready gets nothing", []Instance{prefill(1), decode(2, notReady), decode(3)}, "1.0-3.0", ""},
 		{"layouts that do not fit", []Instance{prefill(1, layout(kvlayout.Layout{TP: 4, DCP: 2})), decode(2)}, "dcp-mix", "prefill"},

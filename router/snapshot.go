@@ -104,7 +104,7 @@ func (s *snapshot) missing(model string) *Refusal {
 				}
 			}
 		}
-		return &Refusal{RuleNoInstance, fmt.Sprintf("no %s replica is ready: %d are known, %d of them draining", role, known, draining)}
+		return &Refusal{RuleNoInstance, fmt.Sprintf("no %s replica is ready: %d known, %d draining", role, known, draining)}
 	}
 	return nil
 }
