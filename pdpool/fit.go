@@ -36,12 +36,13 @@ func (f Fit) All() bool {
 	return f.Prefill.Fits == f.Prefill.Wanted && f.Decode.Fits == f.Decode.Wanted
 }
 
-// Fit places the replicas of a pool on the devices of the cluster: pairs in turn, each
-// pod on the node with the fewest free devices that has enough. It decides on nothing,
+// Fit places the replicas of a pool on the devices of the cluster: pairs in turn, first of
+// each the role that alone holds devices already, each pod on the node with the fewest
+// free devices that has enough. It decides on nothing,
 // and of several programs that want the same devices the scheduler chooses.
 func (inv *Inventory) Fit(pool *v1alpha1.PDPool) Fit {
 	r := resolveBare(pool)
-	p := packing{oneHost: r.oneHost()}
+	p := packing{order: [2]int{0, 1}, oneHost: r.oneHost()}
 	for i, role := range []kvlayout.Role{kvlayout.Prefill, kvlayout.Decode} {
 		p.roles[i] = r.demand(&pool.Spec, role)
 	}
@@ -51,10 +52,12 @@ func (inv *Inventory) Fit(pool *v1alpha1.PDPool) Fit {
 			p.need[i] = append(p.need[i], p.roles[i].need[name])
 		}
 	}
-	me := holder(pool.Namespace, pool.Name)
+	if device := p.roles[1].device; inv.holds(pool, kvlayout.Decode, device) && !inv.holds(pool, kvlayout.Prefill, device) {
+		p.order = [2]int{1, 0}
+	}
 	for i := range inv.nodes {
 		if p.counts(inv.nodes[i].node) {
-			p.nodes = append(p.nodes, p.room(inv, &inv.nodes[i], me))
+			p.nodes = append(p.nodes, p.room(inv, &inv.nodes[i], pool))
 		}
 	}
 	p.pack()
@@ -76,6 +79,7 @@ func (inv *Inventory) Fit(pool *v1alpha1.PDPool) Fit {
 // packing is one placing of replicas on nodes.
 type packing struct {
 	roles     [2]demand
+	order     [2]int // of the roles of a pair
 	resources []corev1.ResourceName
 	need      [2][]int64 // of a pod of each role, by the index of resources
 	oneHost   bool
@@ -99,7 +103,7 @@ func (p *packing) counts(n *corev1.Node) bool {
 
 // room is what a node has left. A node that takes no new pods, or is not of the kind
 // that the pool asks for, has what the pool's own pods hold there.
-func (p *packing) room(inv *Inventory, n *deviceNode, me string) nodeRoom {
+func (p *packing) room(inv *Inventory, n *deviceNode, me *v1alpha1.PDPool) nodeRoom {
 	out := nodeRoom{node: n.node, free: make([]int64, len(p.resources))}
 	holds := false
 	for i, name := range p.resources {
@@ -178,7 +182,7 @@ func (p *packing) packOn(nodes []nodeRoom) (fits [2]int) {
 	full := [2]bool{}
 	for turn := 0; ; turn++ {
 		done := true
-		for i := range p.roles {
+		for _, i := range p.order {
 			if full[i] || turn >= p.roles[i].replicas {
 				continue
 			}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/pdpool/pdpool/api/v1alpha1"
+	"github.com/pdpool/pdpool/kvlayout"
 )
 
 // lostAfter is how long a node may be not ready before its devices count as lost, so
@@ -27,8 +28,7 @@ type Inventory struct {
 // deviceNode is a node that has AMD GPUs, or offers extended resources.
 type deviceNode struct {
 	node *corev1.Node
-	// held is what pods hold, by holder: a pool, or "" for all others.
-	held map[string]map[corev1.ResourceName]int64
+	held map[holder]map[corev1.ResourceName]int64 // what pods hold
 }
 
 // NewInventory takes the nodes of a cluster and the pods that may hold devices; those
@@ -38,7 +38,7 @@ func NewInventory(nodes []corev1.Node, pods []corev1.Pod, now time.Time) Invento
 	inv := Inventory{now: now}
 	for i := range nodes {
 		if n := &nodes[i]; hasDevices(n) {
-			inv.nodes = append(inv.nodes, deviceNode{node: n, held: map[string]map[corev1.ResourceName]int64{}})
+			inv.nodes = append(inv.nodes, deviceNode{node: n, held: map[holder]map[corev1.ResourceName]int64{}})
 		}
 	}
 	slices.SortFunc(inv.nodes, func(a, b deviceNode) int { return cmp.Compare(a.node.Name, b.node.Name) })
@@ -51,7 +51,7 @@ func NewInventory(nodes []corev1.Node, pods []corev1.Pod, now time.Time) Invento
 		if !ok {
 			continue
 		}
-		inv.nodes[at].hold(holder(pod.Namespace, pod.Labels[v1alpha1.LabelPool]), extended(&pod.Spec))
+		inv.nodes[at].hold(holderOf(pod), extended(&pod.Spec))
 	}
 	return inv
 }
@@ -64,15 +64,17 @@ func (inv Inventory) At(now time.Time) Inventory { //nolint:gocritic // three wo
 	return inv
 }
 
-// holder is the key of a pool among the holders of devices.
-func holder(namespace, pool string) string {
-	if pool == "" {
-		return ""
+// holder is who holds devices: a role of a pool, or the zero one for all others.
+type holder struct{ namespace, pool, role string }
+
+func holderOf(pod *corev1.Pod) holder {
+	if pool := pod.Labels[v1alpha1.LabelPool]; pool != "" {
+		return holder{pod.Namespace, pool, pod.Labels[v1alpha1.LabelRole]}
 	}
-	return namespace + "/" + pool
+	return holder{}
 }
 
-func (n *deviceNode) hold(who string, what map[corev1.ResourceName]int64) {
+func (n *deviceNode) hold(who holder, what map[corev1.ResourceName]int64) {
 	if len(what) == 0 {
 		return
 	}
@@ -85,15 +87,21 @@ func (n *deviceNode) hold(who string, what map[corev1.ResourceName]int64) {
 }
 
 // heldBy is what a pool's pods hold of a resource, and what all others do.
-func (n *deviceNode) heldBy(pool string, name corev1.ResourceName) (own, others int64) {
+func (n *deviceNode) heldBy(pool *v1alpha1.PDPool, name corev1.ResourceName) (own, others int64) {
 	for who, what := range n.held {
-		if who == pool {
+		if who.namespace == pool.Namespace && who.pool == pool.Name {
 			own += what[name]
 		} else {
 			others += what[name]
 		}
 	}
 	return own, others
+}
+
+// holds says whether a role of a pool holds some of a resource.
+func (inv *Inventory) holds(pool *v1alpha1.PDPool, role kvlayout.Role, name corev1.ResourceName) bool {
+	me := holder{pool.Namespace, pool.Name, string(role)}
+	return slices.ContainsFunc(inv.nodes, func(n deviceNode) bool { return n.held[me][name] > 0 })
 }
 
 // takes says whether a node takes pods of a role once it has devices free. A node that

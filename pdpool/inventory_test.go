@@ -44,6 +44,10 @@ func has(name corev1.ResourceName, capacity, allocatable int64) func(*corev1.Nod
 	}
 }
 
+func roleOf(role string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Labels[v1alpha1.LabelRole] = role }
+}
+
 func hasNone(n *corev1.Node) {
 	delete(n.Status.Capacity, v1alpha1.DefaultGPUResource)
 	delete(n.Status.Allocatable, v1alpha1.DefaultGPUResource)
@@ -135,6 +139,8 @@ func TestFit(t *testing.T) {
 		"held by another pool":           {sized(t, 8, 1, 8, 1), two(), []corev1.Pod{holding("other", "n1", gpu, 1)}, 1, 0, 0, "2 have too few free (n1: 7 of 8 amd.com/gpu)"},
 		"held by somebody":               {sized(t, 8, 1, 8, 1), two(), []corev1.Pod{holding("", "n1", gpu, 1)}, 1, 0, 0, "too few free"},
 		"held by itself":                 {sized(t, 8, 1, 8, 1), two(), []corev1.Pod{holding("r1", "n1", gpu, 8)}, 1, 1, 1, ""},
+		"decode holds what there is":     {sized(t, 8, 1, 8, 1), two(has(gpu, 8, 0)), []corev1.Pod{holding("r1", "n1", gpu, 8, roleOf(v1alpha1.RoleDecode))}, 0, 1, 1, ""},
+		"prefill holds what there is":    {sized(t, 8, 1, 8, 1), two(has(gpu, 8, 0)), []corev1.Pod{holding("r1", "n1", gpu, 8, roleOf(v1alpha1.RolePrefill))}, 1, 0, 0, ""},
 		"held by a pool of that name":    {sized(t, 8, 1, 8, 1), two(), []corev1.Pod{holding("r1", "n1", gpu, 8, func(p *corev1.Pod) { p.Namespace = "else" })}, 1, 0, 0, ""},
 		"given back by a pod that ended": {sized(t, 8, 1, 8, 1), two(), []corev1.Pod{holding("other", "n1", gpu, 8, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })}, 1, 1, 1, ""},
 		"cordoned":                       {sized(t, 8, 1, 8, 1), two(cordoned), nil, 1, 0, 0, "1 is cordoned (n2)"},
