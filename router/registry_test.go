@@ -62,7 +62,7 @@ func TestPairing(t *testing.T) {
 		{"each with each", []Instance{prefill(1), prefill(2), decode(3), decode(4)}, "1.0-3.0 1.0-4.0 2.0-3.0 2.0-4.0", ""},
 		{"keys apart", []Instance{prefill(1), prefill(2, key("b")), decode(3), decode(4, key("b"))}, "1.0-3.0 2.0-4.0", ""},
 		{"no key alike", []Instance{prefill(1), decode(3, key("b"))}, RuleNoPair, "pairing key"},
-		{"no prefill", []Instance{decode(3)}, RuleNoInstance, "no prefill replica is ready: 0 are known"},
+		{"no prefill", []Instance{decode(3)}, RuleNoInstance, "no prefill replica is ready: 0 known"},
 		{"no decode", []Instance{prefill(1), decode(2, notReady), decode(3, draining)}, RuleNoInstance, "no decode replica is ready: 2 known, 1 draining"},
 		{"draining gets nothing", []Instance{prefill(1, draining), prefill(2), decode(3)}, "2.0-3.0", ""},
 		{"not ready gets nothing", []Instance{prefill(1), decode(2, notReady), decode(3)}, "1.0-3.0", ""},
@@ -81,7 +81,7 @@ func TestPairing(t *testing.T) {
 		{"an old prefill", []Instance{prefill(1, heads(4, "0.32.0")), decode(2, heads(8, "0.33.0"))}, "tp-write", "0.32.0"},
 		{"an old decode", []Instance{prefill(1, heads(4, "0.33.0")), decode(2, heads(8, "0.32.0"))}, "tp-write", "0.32.0"},
 		{"versions unknown", []Instance{prefill(1, heads(4, "")), decode(2, heads(8, ""))}, "1.0-2.0", ""},
-		{"nothing known", nil, RuleNoInstance, "0 are known"},
+		{"nothing known", nil, RuleNoInstance, "0 known"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := NewRegistry()
