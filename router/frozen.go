@@ -166,8 +166,8 @@ func (s *slot) healthSaid(now time.Time) string {
 		switch answered := k.answered.Load(); {
 		case answered == 0:
 			return "it has never answered a probe of its health"
-		case k.misses.Load() > 0:
-			return "it answered the last probe of its health " + now.Sub(time.Unix(0, answered)).Round(10*time.Millisecond).String() + " ago"
+		case k.misses.Load() > 0, k.avoid.Load() > now.UnixNano():
+			return "it last answered a probe of its health " + now.Sub(time.Unix(0, answered)).Round(10*time.Millisecond).String() + " ago"
 		}
 	}
 	return "it answers probes of its health"

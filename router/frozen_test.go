@@ -323,6 +323,31 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
+// TestHealthSaid: an engine whose server has ended answers no probe either.
+func TestHealthSaid(t *testing.T) {
+	now := time.Unix(100, 0)
+	for name, c := range map[string]struct {
+		answered, misses int64
+		avoid            time.Duration
+		want             string
+	}{
+		"never":   {0, 2, time.Second, "it has never answered a probe of its health"},
+		"answers": {99, 0, 0, "it answers probes of its health"},
+		"silent":  {60, 3, time.Second, "it last answered a probe of its health 40s ago"},
+		"refuses": {60, 0, time.Second, "it last answered a probe of its health 40s ago"},
+	} {
+		v := &vitals{}
+		v.answered.Store(c.answered * int64(time.Second))
+		v.misses.Store(c.misses)
+		v.avoid.Store(now.Add(c.avoid).UnixNano())
+		s := &slot{load: &load{vitals: v}}
+		s.kin = []*slot{s}
+		if got := s.healthSaid(now); got != c.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 // TestTokenizeLeavesAFrozenPrefill: another one does as well.
 func TestTokenizeLeavesAFrozenPrefill(t *testing.T) {
 	bubble(t, func(t *testing.T) {
