@@ -33,7 +33,7 @@ func (a *attempt) runPrefill(r *http.Request) {
 	l := &a.prefill
 	began := time.Now()
 	l.failed = a.prefillOnce(r)
-	a.judge(l.slot, l.failed)
+	a.judge(l.slot, a.decode.slot, l.failed)
 	a.count(l, l.failed)
 	if l.failed == nil {
 		a.metrics.prefill.Observe(time.Since(began).Seconds())
@@ -116,7 +116,7 @@ func messageOf(body []byte) string {
 // answer has begun says that the rows have come.
 func (a *attempt) openDecode(r *http.Request) {
 	o := a.decodeOnce(r)
-	a.judge(a.decode.slot, o.failed)
+	a.judge(a.decode.slot, a.prefill.slot, o.failed)
 	if o.failed != nil {
 		a.count(&a.decode, o.failed)
 	}

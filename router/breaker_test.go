@@ -50,6 +50,41 @@ func TestEngineThatFailsAgainAndAgainIsPassedOver(t *testing.T) {
 	}
 }
 
+// TestPartnerOfAnEngineInTrouble: that transfers from one fail is not held against who
+// was to receive them.
+func TestPartnerOfAnEngineInTrouble(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPairs(t, 1, 2)
+		p.prefill.does(waits)
+		p.suspect(p.slotOf(t, p.prefill), codeProbe, time.Hour)
+		for _, e := range p.decodes {
+			e.says(500, `{"error":{"message":"x","rule":"peer-gone","code":500}}`)
+		}
+		for range maxFailures {
+			if a := p.post(t, completions, simple); a.status != 500 || a.code(t) != "peer-gone" || a.header.Get(AttemptsHeader) != "2" {
+				t.Fatalf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
+			}
+		}
+		for _, e := range p.decodes {
+			if p.slotOf(t, e).suspected(time.Now().UnixNano()) {
+				t.Error("a decode is suspected")
+			}
+		}
+		// What is its own doing is.
+		for _, e := range p.decodes {
+			e.says(500, `{"error":{"message":"boom"}}`)
+		}
+		for range maxFailures {
+			p.post(t, completions, simple)
+		}
+		for _, e := range p.decodes {
+			if !p.slotOf(t, e).suspected(time.Now().UnixNano()) {
+				t.Error("a decode is not suspected")
+			}
+		}
+	})
+}
+
 // TestFailuresBetweenGoodAnswers: a request may be to blame.
 func TestFailuresBetweenGoodAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -85,12 +85,14 @@ func (s *Server) suspect(of *slot, reason string, hold time.Duration) {
 	}
 }
 
-// judge remembers what an engine says of a leg.
-func (s *Server) judge(of *slot, f *failure) {
+// judge remembers what an engine says of a leg. That a transfer has failed with a partner
+// which is suspected is not held against it.
+func (s *Server) judge(of, partner *slot, f *failure) {
 	switch {
 	case f == nil:
 		of.failures.Store(0)
-	case f.outcome == outcomeFailed && of.failures.Add(1) >= maxFailures:
+	case f.outcome != outcomeFailed, f.told && peerRules[f.code] && partner.avoided(time.Now().UnixNano()):
+	case of.failures.Add(1) >= maxFailures:
 		s.suspect(of, codeFailed, holdSilent)
 	}
 }
