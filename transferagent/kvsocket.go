@@ -184,8 +184,9 @@ func (k *kvSocket) greet(c *kvconn.Conn) (kvproto.Hello, error) {
 	return hello, nil
 }
 
-// attach takes the connection's slot. It waits for one that is being given back,
-// and a moment for one whose connection may have ended just now.
+// attach takes the connection's slot. It waits for one that is being given back, or
+// whose transfers are not quiet, and a moment for one whose connection may have ended
+// just now.
 func (k *kvSocket) attach(ctx context.Context, s *slot) error {
 	ctx, cancel := context.WithTimeout(ctx, attachWithin)
 	defer cancel()
@@ -214,7 +215,7 @@ func (k *kvSocket) attach(ctx context.Context, s *slot) error {
 		case <-ended:
 			return refused
 		case <-ctx.Done():
-			return refusef(ruleDuplicate, "copies still touch the memory of the last %s", name(s.who))
+			return refusef(ruleDuplicate, "copies may still touch the memory or blocks of the last %s", name(s.who))
 		}
 	}
 }
