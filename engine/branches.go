@@ -16,7 +16,7 @@ const (
 // frame is an if, a case or a loop that is being read. What it sets is merged where it
 // ends: a variable that has other values on other ways through is not known then.
 type frame struct {
-	kind    string // "if", "case", "loop"
+	kind    string // "if", "case", "loop", "group"
 	reads   bool   // of a case: the pattern of this branch has been read
 	subject word   // of a case
 	// dead says that this branch is not taken, settled that one is for sure, and unsure
@@ -25,15 +25,21 @@ type frame struct {
 	// from is where the test of a loop begins, which is read again while it is settled and
 	// takes arguments away: args are those that there were.
 	from, args int
-	absent     string // variable that the text does not set, without which the first branch is not taken
-	branches   int
-	begun      bool // there is a command in this branch
-	others     bool // one of the branches is always taken
-	asked      []string
-	before     map[string]variable // values in front of the frame; the zero one is unset
-	names      []string            // of before, in order
-	set        map[string]bool     // in this branch
-	ends       map[string]ending
+	skips      bool // the rest of this round of the loop
+	// test and either say when a group of commands runs, braces how many other groups are
+	// open in the frame.
+	test     verdict
+	either   bool
+	braces   int
+	absent   string // variable that the text does not set, without which the first branch is not taken
+	branches int
+	begun    bool // there is a command in this branch
+	others   bool // one of the branches is always taken
+	asked    []string
+	before   map[string]variable // values in front of the frame; the zero one is unset
+	names    []string            // of before, in order
+	set      map[string]bool     // in this branch
+	ends     map[string]ending
 }
 
 // ending is what the branches that set a variable leave it at.
@@ -66,6 +72,12 @@ func (s *shell) keyword(word string) {
 		}
 	case "fi", "esac":
 		s.close()
+	case "!":
+		s.negated = !s.negated
+	case "{":
+		s.openGroup()
+	case "}":
+		s.closeGroup()
 	}
 }
 
@@ -87,22 +99,6 @@ func (s *shell) otherwise() {
 	if f := s.innermost("if"); f != nil {
 		f.others = true
 		f.taken(yes)
-	}
-}
-
-// follow keeps what a command means for the frame around it.
-func (s *shell) follow(words []word) {
-	if n := len(s.frames); n > 0 && len(words)+len(s.sets) > 0 {
-		s.frames[n-1].begun = true
-	}
-	before := s.verdict
-	s.verdict, s.absent = undecided, ""
-	if s.tested = len(words) > 0 && slices.Contains([]string{"[", "[[", "test"}, words[0].text); s.tested {
-		s.asks(words)
-		s.verdict, s.absent = s.decides(words), absent(words)
-		if s.guarded {
-			s.verdict = before.and(s.verdict, s.either)
-		}
 	}
 }
 
@@ -140,10 +136,23 @@ func (s *shell) opened(words []word) {
 	if f.subject = words[1]; s.callDepth == 0 || words[1].maybe != "" {
 		f.subject.open = f.subject.text + "?"
 	}
-	if last := words[len(words)-1].text; last != "in" {
-		f.reads = true
-		f.matches(last)
+	last := words[len(words)-1]
+	if last.text == "in" && last.plain {
+		return
 	}
+	patterns := last.text
+	if !last.plain && strings.ContainsAny(patterns, wild) {
+		patterns = "$"
+	}
+	if s.src[s.pos-1] == '|' {
+		line, _, _ := strings.Cut(s.src[s.pos:], "\n")
+		if end := strings.IndexByte(line, ')'); end >= 0 {
+			patterns += "|" + line[:end]
+			s.pos += end + 1
+		}
+	}
+	f.reads = true
+	f.matches(patterns)
 }
 
 // pattern reads the words in front of a branch of a case.
@@ -199,7 +208,7 @@ func (s *shell) changes(name string) {
 		f.before, f.set, f.ends = map[string]variable{}, map[string]bool{}, map[string]ending{}
 	}
 	if _, ok := f.before[name]; !ok {
-		f.before[name] = s.vars.vars[name]
+		f.before[name] = s.vars.vars[name].kept()
 		f.names = append(f.names, name)
 	}
 	f.set[name] = true

@@ -54,6 +54,10 @@ func (s *shell) carryOut(words []word) {
 		s.options(words[1:])
 	case name == "getopts":
 		s.optional = true
+	case name == "return":
+		s.returns()
+	case name == "break" || name == "continue":
+		s.leaves(name)
 	case name == "shift":
 		s.shift(words[1:])
 	case name == "source" || name == ".":
@@ -121,19 +125,33 @@ func (s *shell) source(words []word) {
 }
 
 func (s *shell) declare(words []word) {
-	exported := words[0].text == "export"
-	if s.callDepth > 0 && !exported {
-		for _, set := range s.sets {
-			s.keepLocal(set.name)
-		}
-	}
+	exported, local := words[0].text == "export", words[0].text != "export" && words[0].text != "readonly"
 	for _, w := range words[1:] {
-		exported = exported || strings.HasPrefix(w.text, "-") && strings.Contains(w.text, "x")
+		flags := strings.HasPrefix(w.text, "-")
+		exported = exported || flags && strings.Contains(w.text, "x")
+		local = local && !(flags && strings.Contains(w.text, "g"))
+	}
+	if local && s.callDepth > 0 {
+		s.declareLocal(words[1:])
 	}
 	s.assign(exported)
 	for _, w := range words[1:] {
 		if exported {
 			s.vars.export(w.text)
+		}
+	}
+}
+
+// declareLocal keeps the variables of a function apart from those around it.
+func (s *shell) declareLocal(words []word) {
+	for _, set := range s.sets {
+		s.keepLocal(set.name)
+	}
+	for _, w := range words {
+		if n := nameLength(w.text); n > 0 && n == len(w.text) {
+			s.keepLocal(w.text)
+			s.changes(w.text)
+			s.vars.unset(w.text)
 		}
 	}
 }

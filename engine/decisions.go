@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"path"
 	"regexp"
 	"slices"
@@ -42,9 +43,9 @@ func (s *shell) decides(words []word) verdict {
 	case 3:
 		if a, b := words[0].text, words[2].text; !strings.ContainsAny(b, "*?[") {
 			switch words[1].text {
-			case "=", "==", "-eq":
+			case "=", "==":
 				return decided(a == b)
-			case "!=", "-ne":
+			case "!=":
 				return decided(a != b)
 			}
 			return decidesOrder(a, words[1].text, b)
@@ -53,7 +54,7 @@ func (s *shell) decides(words []word) verdict {
 	return undecided
 }
 
-// decidesOrder works out which of two whole numbers is more.
+// decidesOrder works out a test of two whole numbers.
 func decidesOrder(a, operator, b string) verdict {
 	x, err := strconv.Atoi(a)
 	y, err2 := strconv.Atoi(b)
@@ -61,6 +62,10 @@ func decidesOrder(a, operator, b string) verdict {
 		return undecided
 	}
 	switch operator {
+	case "-eq":
+		return decided(x == y)
+	case "-ne":
+		return decided(x != y)
 	case "-gt":
 		return decided(x > y)
 	case "-ge":
@@ -69,6 +74,55 @@ func decidesOrder(a, operator, b string) verdict {
 		return decided(x < y)
 	case "-le":
 		return decided(x <= y)
+	}
+	return undecided
+}
+
+// follow keeps what a command means for the frame around it and for the command that && or
+// || joins to it.
+func (s *shell) follow(words []word) {
+	if n := len(s.frames); n > 0 && len(words)+len(s.sets) > 0 {
+		s.frames[n-1].begun = true
+	}
+	before := s.verdict
+	s.verdict, s.absent = undecided, ""
+	test := len(words) > 0 && slices.Contains([]string{"[", "[[", "test"}, words[0].text)
+	switch {
+	case test:
+		s.asks(words)
+		s.test(words, before)
+	case s.guarded:
+		if len(words) == 0 && len(s.sets) > 0 {
+			s.verdict = yes // Settings do not fail.
+		}
+		s.verdict = before.and(s.verdict, s.either)
+	}
+	s.tested = test || s.guarded
+}
+
+// test keeps how a test ends, with the one before where they are joined.
+func (s *shell) test(words []word, before verdict) {
+	s.verdict, s.absent = s.decides(words), absent(words)
+	if s.negated {
+		s.verdict, s.absent = s.verdict.not(), ""
+	}
+	switch {
+	case !s.joined:
+		return
+	case s.either && s.lacking == "":
+		s.absent = ""
+	case !s.either:
+		s.absent = cmp.Or(s.absent, s.lacking)
+	}
+	s.verdict = before.and(s.verdict, s.either)
+}
+
+func (v verdict) not() verdict {
+	switch v {
+	case yes:
+		return no
+	case no:
+		return yes
 	}
 	return undecided
 }
@@ -114,6 +168,9 @@ func (s *shell) enters() {
 // again goes back to the test of a loop that has taken arguments away.
 func (s *shell) again() bool {
 	f := s.innermost("loop")
+	if f != nil && f.skips {
+		f.dead, f.skips = false, false
+	}
 	if f == nil || f.dead || !f.settled || len(s.vars.vars[arguments].words) >= f.args || s.over {
 		return false
 	}
@@ -126,18 +183,31 @@ func (s *shell) again() bool {
 	return true
 }
 
+// wild are the characters by which a pattern may stand for other texts than itself.
+const wild = "*?[(\\$`\"'"
+
 // matches says of a branch of a case whether its patterns are those of what is asked for.
 func (f *frame) matches(patterns string) {
 	f.others = f.others || strings.Trim(patterns, " \t(") == "*"
-	if f.subject.open != "" || strings.ContainsAny(patterns, "$`") {
-		f.taken(undecided)
-		return
+	v := no
+	for p := range strings.SplitSeq(patterns, "|") {
+		v = v.and(matches(f.subject, strings.Trim(p, " \t(")), true)
 	}
-	f.taken(decided(slices.ContainsFunc(strings.Split(patterns, "|"), func(p string) bool {
-		p = strings.Trim(p, " \t(\"'")
-		ok, err := path.Match(p, f.subject.text)
-		return p == "*" || err == nil && ok
-	})))
+	f.taken(v)
+}
+
+func matches(subject word, pattern string) verdict {
+	bare := strings.Trim(pattern, `"'`)
+	switch quoted := bare != pattern; {
+	case subject.open != "", quoted && strings.ContainsAny(bare, wild), strings.ContainsAny(bare, strings.Trim(wild, "*?")):
+		return undecided
+	}
+	const slash = "\x00" // which a star takes too, but not that of a path
+	ok, err := path.Match(strings.ReplaceAll(bare, "/", slash), strings.ReplaceAll(subject.text, "/", slash))
+	if err != nil {
+		return undecided
+	}
+	return decided(ok)
 }
 
 // dead says that a branch is read which is not taken.
@@ -151,6 +221,9 @@ var plainReference = regexp.MustCompile(`^\$([A-Za-z_]\w*|\{[A-Za-z_]\w*(:?-)?\}
 // absent is what a test asks for and the text nowhere sets, if it fails without: whether
 // a variable has a value, or is one of the words for yes.
 func absent(words []word) string {
+	if slices.ContainsFunc(words, func(w word) bool { return w.text == "!" }) {
+		return ""
+	}
 	for i, w := range words {
 		switch asked := i > 0 && words[i-1].text == "-n"; {
 		case asked && w.open == "" && w.text == "" && !w.plain: // ${NAME:-}

@@ -151,8 +151,9 @@ func (s *shell) within(f *function, args []word, env []setting) {
 	outer := *s
 	s.src, s.wrote, s.pos = f.src[:f.to], f.wrote, f.from
 	s.words, s.sets, s.heredocs, s.locals = s.spare[s.callDepth][:0], nil, nil, nil
-	s.tested, s.guards, s.guarded = false, false, false
+	s.tested, s.guards, s.joined, s.guarded = false, false, false, false
 	s.callDepth++
+	s.outside = len(s.frames)
 	if args != nil {
 		s.keepLocal(arguments)
 		s.setArguments(slices.Clone(args))
@@ -179,7 +180,7 @@ func (s *shell) within(f *function, args []word, env []setting) {
 // keepLocal gives a variable back its value where the function ends that is read.
 func (s *shell) keepLocal(name string) {
 	if s.callDepth > 0 && len(s.locals) < maxVariables {
-		s.locals = append(s.locals, setting{name: name, value: s.vars.vars[name]})
+		s.locals = append(s.locals, setting{name: name, value: s.vars.vars[name].kept()})
 	}
 }
 

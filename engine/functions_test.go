@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -126,5 +127,46 @@ func TestOptionsOfTheCaller(t *testing.T) {
 	s := engine.ParseCommands("while getopts t: o; do case $o in t) TP=$OPTARG;; esac; done\nvllm serve m -tp $TP")
 	if in, notes := s.Launches[0].Read(); in.Layout.TP != 0 || !strings.Contains(engine.Script{Notes: notes}.Notes[0].Text, "is not known") {
 		t.Errorf("%+v, %v", in.Layout, notes)
+	}
+}
+
+// TestBranchesOfCalls holds that what is read of a call is what bash does, or is open.
+func TestBranchesOfCalls(t *testing.T) {
+	const open = "open"
+	for _, tc := range []struct{ name, text, want string }{
+		{"a test that is turned round", "s() { if ! [ $1 = a ]; then T=8; else T=2; fi; vllm serve $T; }\ns a", "2"},
+		{"tests on two lines", "s() { T=4; if [ $1 = a ] &&\n [ $2 = b ]; then T=8; fi; vllm serve $T; }\ns x b", "4"},
+		{"a setting on the next line", "s() { T=4; [ $1 = a ] &&\n T=8\n vllm serve $T; }\ns x", "4"},
+		{"either setting", "s() { [ $1 = a ] && T=8 || T=4; vllm serve $T; }\ns a", "8"},
+		{"either setting of a script", "[ $1 = a ] && T=8 || T=4; vllm serve $T", open},
+		{"braces", "s() { T=1; [ $1 = a ] && { D=1; T=8; }; vllm serve $T; }\ns b", "1"},
+		{"braces in braces", "s() { [ $1 = a ] && { { D=1; }; T=8; } || { T=4; }; { D=2; }; vllm serve $T; }\ns b", "4"},
+		{"a command in front of a test", "s() { T=4; if grep -q x f && [ $1 = a ]; then T=8; fi; vllm serve $T; }\ns a", open},
+		{"return", "s() { if [ $1 = a ]; then T=8; return; fi; T=2; }\ns a; vllm serve $T", "8"},
+		{"return that is not certain", "s() { if [ -f x ]; then T=8; return; fi; T=8; }\ns a; vllm serve $T", "8"},
+		{"break", "s() { while [ $# -gt 0 ]; do case $1 in\n -t) T=$2; shift 2;;\n --) shift; break;;\n esac; done; vllm serve $T$1; }\ns -t 8 -- -t 3", "8-t"},
+		{"continue", "s() { while [ $# -gt 0 ]; do if [ $1 = -t ]; then shift; continue; fi; T=$T$1; shift; done; vllm serve $T; }\nT=; s 1 -t 2", "12"},
+		{"break that is not certain", "s() { T=1; while [ $# -gt 0 ]; do [ -f x ] && break; T=$1; shift; done; vllm serve $T; }\ns 2", open},
+		{"a star and a slash", "s() { case $1 in\n *coder*) T=8;;\n *) T=2;;\n esac; vllm serve $T; }\ns Qwen/coder-x", "8"},
+		{"characters but some", "s() { case $1 in\n [!x]*) T=8;;\n *) T=2;;\n esac; vllm serve $T; }\ns abc", open},
+		{"a quoted star", "s() { case $1 in\n \"a*\") T=8;;\n *) T=2;;\n esac; vllm serve $T; }\ns abc", open},
+		{"quotes in a pattern", "s() { case $1 in 'a'*) T=8;; *) T=2;; esac; vllm serve $T; }\ns abc", open},
+		{"patterns on one line", "s() { case $1 in a|b|c) T=8;; *) T=2;; esac; vllm serve $T; }\ns b", "8"},
+		{"numbers", "s() { T=4; [ $1 -eq 1 ] && T=8; vllm serve $T; }\ns 01", "8"},
+		{"a local without a value", "T=4; s() { local T; T=8; }\ns; vllm serve $T", "4"},
+		{"a global by declare", "T=4; s() { declare -g T=8; }\ns; vllm serve $T", "8"},
+		{"a shift that fails", "s() { shift 3; vllm serve $1; }\ns 1 2", "1"},
+		{"a shift by what is not known", "s() { shift $((OPTIND - 1)); vllm serve $1; }\ns -t m", open},
+		{"arrays of branches", "A=(a b c); A+=(d); if [ -f x ]; then A+=(x); else A+=(y); fi; vllm serve \"${A[@]}\"", "a|b|c|d|" + open},
+		{"what a test is turned round for", "T=1; if [ ! -n \"$X\" ]; then T=8; fi; vllm serve $T", open},
+		{"the same in front", "T=1; if ! [ -n \"$X\" ]; then T=8; fi; vllm serve $T", open},
+		{"one of two that are asked for", "T=1; if [ $Y = a ] || [ -n \"$X\" ]; then T=8; fi; vllm serve $T", open},
+		{"both that are asked for", "T=1; if [ $Y = a ] && [ -n \"$X\" ]; then T=8; fi; vllm serve $T", "1"},
+	} {
+		got := strings.Join(launches(engine.ParseCommands(tc.text)), " ")
+		got = strings.TrimPrefix(regexp.MustCompile(`\$\{?[A-Z1]([[@].*)?\}?`).ReplaceAllString(got, open), "vLLM|")
+		if got != tc.want {
+			t.Errorf("%s:\n%s\nread %q, want %q", tc.name, tc.text, got, tc.want)
+		}
 	}
 }

@@ -113,7 +113,16 @@ func (s *shell) shift(words []word) {
 	}
 	n := 1
 	if len(words) > 0 {
-		n, _ = strconv.Atoi(words[0].text)
+		var err error
+		if n, err = strconv.Atoi(words[0].text); err != nil {
+			n = len(args.words) + 1
+		}
 	}
-	s.setArguments(args.words[min(max(n, 0), len(args.words)):])
+	switch {
+	case len(words) > 0 && words[0].open != "", slices.ContainsFunc(args.words[:min(max(n, 0), len(args.words))], word.several):
+		s.changes(arguments)
+		s.vars.unset(arguments)
+	case n > 0 && n <= len(args.words): // else it fails, and takes none
+		s.setArguments(args.words[n:])
+	}
 }

@@ -62,6 +62,12 @@ func (s *scope) set(def setting) bool {
 	return true
 }
 
+// kept is the variable as it stays when words are added to what it is now.
+func (v variable) kept() variable {
+	v.words = slices.Clip(v.words)
+	return v
+}
+
 func (v variable) plus(more variable) variable {
 	if v.array || more.array {
 		v.array = true

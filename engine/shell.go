@@ -24,9 +24,12 @@ type shell struct {
 	frames    []frame
 	unframed  int     // frames that are too deep to be told apart
 	tested    bool    // the command before was a test
-	guards    bool    // the next command runs only if this one says so
+	guards    bool    // && or || is behind the command: the next one runs only if this one says so
+	instead   bool    // only if this one fails
+	joined    bool    // && or || is between the command and the one before
 	guarded   bool    // the command runs only if a test before it says so
 	either    bool    // only if that one fails
+	negated   bool    // the command follows !
 	verdict   verdict // of the test before
 	absent    string  // variable that this test asks for and that the text does not set
 	lacking   string  // the same of the test before
@@ -37,6 +40,7 @@ type shell struct {
 	functions map[string]*function
 	defined   []*function // in the order of their definition
 	callDepth int
+	outside   int       // frames around the function that is read
 	locals    []setting // values before the function that is read
 	target    string    // file that the command writes
 	stdin     *document // what the command reads
@@ -78,7 +82,8 @@ func (s *shell) command() bool {
 	s.words, s.sets = s.words[:0], s.sets[:0]
 	s.broken, s.continued = broken{}, -1
 	s.target, s.stdin = "", nil
-	s.guarded, s.guards, s.lacking = s.guards && s.tested, false, s.absent
+	s.joined, s.guarded, s.guards, s.lacking = s.guards, s.guards && s.tested, false, s.absent
+	s.either, s.negated = s.instead, false
 	s.fence()
 	s.pattern()
 	for {
@@ -97,6 +102,8 @@ func (s *shell) command() bool {
 			s.word()
 		case c == '<', c == '>', c == '&' && strings.HasPrefix(s.src[s.pos:], "&>"):
 			s.redirect()
+		case c == '\n' && s.joined && len(s.words)+len(s.sets) == 0: // of a command that goes on in the next line
+			s.operator(c)
 		case strings.IndexByte("\n;&|()", c) >= 0:
 			s.operator(c)
 			s.end()
@@ -192,7 +199,7 @@ func (s *shell) operator(c byte) {
 		s.branch()
 	case next && (c == '&' || c == '|'):
 		s.pos++
-		s.guards, s.either = true, c == '|'
+		s.guards, s.instead = true, c == '|'
 	}
 	if c == '\n' {
 		for _, end := range s.heredocs {
