@@ -33,9 +33,10 @@ func lapseOf(p *corev1.Pod) string {
 }
 
 // lapsedContainer tells of the container that is not ready, of the engine's first: the
-// agent is not ready either while its engine is not.
+// agent is not ready either while its engine is not. Only sidecars are started again:
+// with the engine its pod ends, once the agent has.
 func lapsedContainer(p *corev1.Pod, since time.Time) string {
-	for _, c := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
+	for i, c := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
 		if c.Ready {
 			continue
 		}
@@ -43,8 +44,12 @@ func lapsedContainer(p *corev1.Pod, since time.Time) string {
 		if last := c.LastTerminationState.Terminated; t == nil && last != nil && !last.FinishedAt.Time.Before(since.Add(-lapseWithin)) {
 			t = last
 		}
-		if t != nil {
+		sidecar := i >= len(p.Status.ContainerStatuses)
+		switch {
+		case t != nil && sidecar:
 			return fmt.Sprintf("container %s has ended with exit code %d and is started again", c.Name, t.ExitCode)
+		case t != nil:
+			return fmt.Sprintf("container %s has ended with exit code %d", c.Name, t.ExitCode)
 		}
 		return fmt.Sprintf("container %s fails its readiness probe", c.Name)
 	}

@@ -25,6 +25,8 @@ func TestLapse(t *testing.T) {
 	}
 	dead := container("agent", false, 0)
 	dead.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137}
+	ended := container("engine", false, 0)
+	ended.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1}
 	const at = "pod p on node n since 12:10:00 UTC: "
 	for name, c := range map[string]struct {
 		lost          time.Duration // since when it is not ready, after its agent has started
@@ -35,6 +37,7 @@ func TestLapse(t *testing.T) {
 		"starting":                  {-time.Second, corev1.ConditionFalse, container("engine", false, 0), container("agent", false, 0), ""},
 		"starting within a second":  {0, corev1.ConditionFalse, container("engine", false, 0), container("agent", false, 0), ""},
 		"engine frozen":             {10 * time.Minute, corev1.ConditionFalse, container("engine", false, 0), container("agent", false, 0), at + "container engine fails its readiness probe"},
+		"engine ended":              {10 * time.Minute, corev1.ConditionFalse, ended, container("agent", false, 0), at + "container engine has ended with exit code 1"},
 		"agent frozen":              {10 * time.Minute, corev1.ConditionFalse, container("engine", true, 0), container("agent", false, 0), at + "container agent fails its readiness probe"},
 		"agent killed":              {10 * time.Minute, corev1.ConditionFalse, container("engine", true, 0), container("agent", false, 599*time.Second), at + "container agent has ended with exit code 137 and is started again"},
 		"agent dead":                {10 * time.Minute, corev1.ConditionFalse, container("engine", true, 0), dead, at + "container agent has ended with exit code 137 and is started again"},
