@@ -55,10 +55,13 @@ func (r *PDPoolReconciler) create(ctx context.Context, pool *v1alpha1.PDPool, ob
 			return nil // the operator may not read whose it is
 		}
 		there, err := r.own(ctx, pool, obj, kind)
-		if err == nil && !labelledAs(there, obj) {
-			return &pdpool.ConflictError{Kind: kind, Name: obj.GetName()}
+		switch {
+		case err != nil || labelledAs(there, obj):
+			return err
+		case there.GetDeletionTimestamp() != nil:
+			return &pdpool.LeavingError{Kind: kind, Name: obj.GetName()}
 		}
-		return err
+		return &pdpool.ConflictError{Kind: kind, Name: obj.GetName()}
 	case refusal(err):
 		return &pdpool.RefusedError{Kind: kind, Name: obj.GetName(), Err: err}
 	}

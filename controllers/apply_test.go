@@ -55,7 +55,12 @@ func TestCreateOverWhatIsThere(t *testing.T) {
 		"of a pool that had the name": {func(p *corev1.Pod) { p.ObjectMeta = meant(named("before")) }, leaving},
 		"somebody else's":             {func(p *corev1.Pod) { p.OwnerReferences = nil }, conflict},
 		"lost from the pool":          {func(p *corev1.Pod) { delete(p.Labels, v1alpha1.LabelPool) }, conflict},
-		"not known by its attempt":    {func(p *corev1.Pod) { p.Labels[v1alpha1.LabelAttempt] = "7" }, conflict},
+		"lost from the pool, and leaving": {func(p *corev1.Pod) {
+			delete(p.Labels, v1alpha1.LabelPool)
+			p.Finalizers = []string{"a/b"}
+			p.DeletionTimestamp = new(metav1.Now())
+		}, leaving},
+		"not known by its attempt": {func(p *corev1.Pod) { p.Labels[v1alpha1.LabelAttempt] = "7" }, conflict},
 		"somebody else's, and leaving": {func(p *corev1.Pod) {
 			p.OwnerReferences = nil
 			p.Finalizers = []string{"a/b"}

@@ -15,8 +15,9 @@ func (e *ConflictError) Error() string {
 }
 
 // LeavingError says that an object which the pool needs is still there from a pool
-// that had its name before, or from another owner, and is on its way out. The
-// shell returns it from apply and tries again soon; Status reports it as Removing.
+// that had its name before, from another owner or without its labels, and is on its
+// way out. The shell returns it from apply and tries again soon; Status reports it as
+// Removing.
 type LeavingError struct {
 	Kind, Name string
 }
