@@ -4,15 +4,16 @@
 # make test plays the same seeds each time, so that it fails for what a change did.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-case ${1:-10m} in
-  *h) limit=$((${1%h} * 3600)) ;;
-  *m) limit=$((${1%m} * 60)) ;;
-  *) limit=${1%s} ;;
+time=${1:-10m}
+case $time in
+  *h) limit=$((${time%h} * 3600)) ;;
+  *m) limit=$((${time%m} * 60)) ;;
+  *) limit=${time%s} ;;
 esac
 for ((round = 1; SECONDS < limit; round++)); do
   echo "=== round $round"
   go test -count 1 ./kvlayout -args -kvlayout.seed 0
   go test -count 1 ./engine -run ScriptsAsAShell -args -engine.seed 0
   go test -count 1 ./transferagent/session -run 'TestSimulation$' -args -sim.first 0 -sim.count 20000
-  go test -count 1 ./pdpool -run 'NoOrder|Killed' -args -sim.orders "$((round * 4))"
+  go test -count 1 ./pdpool -run 'NoOrder|KilledBetween' -args -sim.first "$((RANDOM % 4000))"
 done
