@@ -89,6 +89,7 @@ const mostWays = 2
 // of it may be done at once.
 func chooseFixes(p Pair, problems, before []Problem) {
 	told := plan{p: p, before: before, after: p, left: before}
+	chosen := make([][]way, len(problems))
 	for i := range problems {
 		of := &problems[i]
 		ways := of.ways
@@ -100,15 +101,19 @@ func chooseFixes(p Pair, problems, before []Problem) {
 		if p.NoAgent {
 			all = slices.DeleteFunc(slices.Clone(all), func(w way) bool { return slices.Contains(w, useAgent) })
 		}
-		good := told.agreeing(*of, waysOut(p, before, *of, all))
+		chosen[i] = told.agreeing(*of, waysOut(p, before, *of, all))
 		clause, more := strings.CutPrefix(of.Fix, ", or ")
 		switch {
-		case len(good) == 0 && more, len(all) == 0:
+		case len(chosen[i]) > 0:
+		case more, len(all) == 0:
 			of.Fix = clause
-		case len(good) == 0:
-			of.told(all[:1])
 		default:
-			of.told(good)
+			of.told(all[:1])
+		}
+	}
+	for i, good := range chosen {
+		if len(good) > 0 {
+			problems[i].told(told.settled(problems[i], good))
 		}
 	}
 }
@@ -169,6 +174,47 @@ func (t *plan) together(of Problem) way {
 	return nil
 }
 
+// settled gives the first way the values that its fields have in the end, where that is a
+// way out too, alone or with what else was set with them.
+func (t *plan) settled(of Problem, good []way) []way {
+	if of.Severity != Refuse {
+		return good
+	}
+	last := t.last(good[0])
+	joint := last
+	for _, made := range t.made {
+		if slices.ContainsFunc(last, func(c Change) bool { return slices.Contains(made, c) && !slices.Contains(good[0], c) }) {
+			joint = joint.before(t.last(made))
+		}
+	}
+	switch {
+	case slices.Equal(last, good[0]):
+		return good
+	case leadsOut(t.p, t.before, of, last):
+		joint = last
+	case !joint.ends(t.p, of): // what it uncovers, the other problem's way does too
+		return good
+	}
+	return append([]way{joint}, slices.DeleteFunc(slices.Clone(good[1:]), func(w way) bool { return w.partOf(joint) })...)
+}
+
+// last is the way with the values that its fields have in the end.
+func (t *plan) last(w way) way {
+	w = slices.Clone(w)
+	for i, c := range w {
+		for _, made := range t.made {
+			if at := slices.IndexFunc(made, func(m Change) bool { return m.Field == c.Field }); at >= 0 {
+				w[i] = made[at]
+			}
+		}
+	}
+	return w
+}
+
+func (w way) partOf(other way) bool {
+	return !slices.ContainsFunc(w, func(c Change) bool { return !slices.Contains(other, c) })
+}
+
 // before is both ways, the later one where they set the same field.
 func (w way) before(next way) way {
 	first := slices.DeleteFunc(slices.Clone(w), func(c Change) bool { return next.sets(c.Field) })
@@ -186,7 +232,7 @@ func waysOut(p Pair, before []Problem, of Problem, ways []way) []way {
 	}
 	var good []way
 	for _, w := range ways {
-		if w = w.changing(p); len(good) < mostWays && len(w) > 0 && !w.amongFieldsOf(good) && leadsOut(p, before, of, w) {
+		if w = w.changing(p); len(good) < mostWays && len(w) > 0 && !w.superfluous(good) && leadsOut(p, before, of, w) {
 			good = append(good, w)
 		}
 	}
@@ -214,27 +260,41 @@ func (w way) changing(p Pair) way {
 	})
 }
 
-// amongFieldsOf says whether one of the ways sets no other fields than w.
-func (w way) amongFieldsOf(ways []way) bool {
-	return slices.ContainsFunc(ways, func(o way) bool {
-		return !slices.ContainsFunc(o, func(c Change) bool { return !w.sets(c.Field) })
+// superfluous says whether one of the ways sets no other fields than w, or all that w sets
+// as w does.
+func (w way) superfluous(beside []way) bool {
+	return slices.ContainsFunc(beside, func(o way) bool {
+		return w.partOf(o) || !slices.ContainsFunc(o, func(c Change) bool { return !w.sets(c.Field) })
 	})
 }
 
 // leadsOut says whether the pair is rid of a problem by a change, and gets no refusal in
 // its place.
 func leadsOut(p Pair, before []Problem, of Problem, w way) bool {
+	problems, ok := w.leaves(p, of)
+	return ok && !slices.ContainsFunc(problems, func(after Problem) bool {
+		return after.Severity == Refuse && !slices.ContainsFunc(before, func(o Problem) bool {
+			return o.Severity == Refuse && o.Rule == after.Rule && o.Field == after.Field
+		})
+	})
+}
+
+// ends says whether the pair is rid of a problem by a change, whatever takes its place.
+func (w way) ends(p Pair, of Problem) bool {
+	_, ok := w.leaves(p, of)
+	return ok
+}
+
+// leaves are the problems of the changed pair, and whether one of before is not among them.
+func (w way) leaves(p Pair, of Problem) ([]Problem, bool) {
 	for _, c := range w {
 		if !c.apply(&p) {
-			return false
+			return nil, false
 		}
 	}
 	_, _, problems := resolve(p)
-	return !slices.ContainsFunc(problems, func(after Problem) bool {
-		same := after.Rule == of.Rule && after.Field == of.Field && after.Severity == of.Severity
-		return same || after.Severity == Refuse && !slices.ContainsFunc(before, func(o Problem) bool {
-			return o.Severity == Refuse && o.Rule == after.Rule && o.Field == after.Field
-		})
+	return problems, !slices.ContainsFunc(problems, func(after Problem) bool {
+		return after.Rule == of.Rule && after.Field == of.Field && after.Severity == of.Severity
 	})
 }
 
