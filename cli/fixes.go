@@ -105,7 +105,10 @@ func (c commandPair) assign(field, value string) string {
 		}
 		return key + " to " + said + " in --kv-transfer-config"
 	case "kvCacheType":
-		value = engine.KVDType(kvlayout.KVType(value))
+		t := kvlayout.KVType(value)
+		if value = engine.KVDType(t); c.pair.Engine == kvlayout.SGLang && t == kvlayout.FP8 {
+			value = "fp8_e4m3" // SGLang has no shorter name for it
+		}
 	}
 	flag := c.flag(field)
 	switch {

@@ -34,6 +34,19 @@ func TestFixesSpeakOfFlags(t *testing.T) {
 	}
 }
 
+func TestFixesSpeakSGLang(t *testing.T) {
+	c := commandPair{pair: kvlayout.Pair{Engine: kvlayout.SGLang}}
+	for fix, want := range map[string]string{
+		"set decode.layout.tp to 4":       "give decode --tp-size 4",
+		"set decode.kvCacheType to FP8":   "give decode --kv-cache-dtype fp8_e4m3",
+		"set prefill.kvCacheType to Auto": "give prefill --kv-cache-dtype auto",
+	} {
+		if got := c.inFlags(fix); got != want {
+			t.Errorf("%s:\n  %q, want\n  %q", fix, got, want)
+		}
+	}
+}
+
 // TestFixesOfTheCorpus holds that no fix of the corpus names a field where command lines
 // are checked.
 func TestFixesOfTheCorpus(t *testing.T) {
