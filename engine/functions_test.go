@@ -63,6 +63,7 @@ func TestArguments(t *testing.T) {
 		{"options of a call", "s() {\n local model=x tp=1 extra=()\n while [[ $# -gt 0 ]]; do\n  case \"$1\" in\n   --model) model=\"$2\"; shift 2 ;;\n   --tp=*) tp=\"${1#*=}\"; shift ;;\n   --) shift; extra=(\"$@\"); set -- ;;\n   *) shift ;;\n  esac\n done\n vllm serve \"$model\" -tp $tp \"${extra[@]}\"\n}\ns --model a/b --tp=4\ns --tp=2 --verbose -- --port 1\ns", []string{"vLLM|a/b|-tp|4", "vLLM|x|-tp|2|--port|1", "vLLM|x|-tp|1"}},
 		{"a loop without an end", "s() { while [ 1 = 1 ]; do A=1; done; vllm serve $1 -tp $A; }; s m", []string{"vLLM|m|-tp|1"}},
 		{"parts of a value", "M=a/b:c:d; vllm serve ${M##*/} --x ${M#*:} --y ${M#a/} --z ${M#z}", []string{"vLLM|b:c:d|--x|c:d|--y|b:c:d|--z|a/b:c:d"}},
+		{"the first of merged mappings", "x-a: &a {A: 1, B: 1}\nx-b: &b {A: 2, B: 2, C: 2}\nservices:\n  p:\n    image: vllm/vllm-openai:v0.33.0\n    environment: {<<: [*a, *b], B: 3}\n    command: --model m\n", []string{"A=1 B=3 C=2 vLLM|--model|m"}},
 		{"merged mappings", "x-c: &c\n  image: vllm/vllm-openai:v0.33.0\n  environment: &e {A: 1}\nservices:\n  p:\n    <<: *c\n    environment: {<<: *e, B: 2}\n    command: --model m\n  d:\n    <<: [*c]\n    command: [--model, n]\n", []string{"A=1 B=2 vLLM|--model|m", "A=1 vLLM|--model|n"}},
 		{"dynamo", "python3 -m dynamo.sglang --model-path m --disaggregation-mode prefill", []string{"SGLang|--model-path|m|--disaggregation-mode|prefill"}},
 	} {

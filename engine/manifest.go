@@ -183,7 +183,7 @@ func (m *manifestReader) environment(n *yaml.Node) []setting {
 		switch {
 		case env == nil:
 		case env.Kind == yaml.MappingNode:
-			for _, of := range append(merged(env), env) {
+			for _, of := range slices.Backward(append([]*yaml.Node{env}, merged(env)...)) { // the first has the say
 				eachField(of, add)
 			}
 		case env.Kind == yaml.SequenceNode:
