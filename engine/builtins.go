@@ -60,6 +60,7 @@ func (s *shell) carryOut(words []word) {
 		s.leaves(name)
 	case name == "shift":
 		s.shift(words[1:])
+	case s.setsUnknown(words):
 	case name == "source" || name == ".":
 		s.source(words)
 	default:
@@ -99,6 +100,10 @@ func (s *shell) assign(exported bool) {
 
 func (s *shell) unset(words []word) {
 	for _, w := range words {
+		if n := nameLength(w.text); strings.HasPrefix(w.text[n:], "[") {
+			s.forgets(w.text[:n])
+			continue
+		}
 		s.changes(w.text)
 		s.vars.unset(w.text)
 	}

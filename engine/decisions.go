@@ -28,8 +28,9 @@ func decided(v bool) verdict {
 // decides works out a test in a call of a function, whose arguments are known. Of the
 // text around it is not known how it is called, and so all of its branches count.
 func (s *shell) decides(words []word) verdict {
+	name := words[0].text
 	words = slices.DeleteFunc(slices.Clone(words[1:]), func(w word) bool { return w.text == "]" || w.text == "]]" })
-	if s.callDepth == 0 || slices.ContainsFunc(words, func(w word) bool { return w.open != "" || w.maybe != "" }) {
+	if s.callDepth == 0 || !strings.HasPrefix(name, "[") && name != "test" || slices.ContainsFunc(words, func(w word) bool { return w.open != "" || w.maybe != "" }) {
 		return undecided
 	}
 	switch len(words) {
@@ -78,6 +79,9 @@ func decidesOrder(a, operator, b string) verdict {
 	return undecided
 }
 
+// tests are commands that say yes or no: of other ones it counts that they succeed.
+var tests = []string{"[", "[[", "test", "((", "grep", "egrep", "command", "which", "type", "false"}
+
 // follow keeps what a command means for the frame around it and for the command that && or
 // || joins to it.
 func (s *shell) follow(words []word) {
@@ -86,7 +90,7 @@ func (s *shell) follow(words []word) {
 	}
 	before := s.verdict
 	s.verdict, s.absent = undecided, ""
-	test := len(words) > 0 && slices.Contains([]string{"[", "[[", "test"}, words[0].text)
+	test := len(words) > 0 && slices.Contains(tests, words[0].text)
 	switch {
 	case test:
 		s.asks(words)

@@ -30,7 +30,7 @@ func (s *shell) closeGroup() {
 		s.frames[n-1].braces--
 	case s.innermost("group") != nil:
 		s.verdict, s.either = s.frames[n-1].test, s.frames[n-1].either
-		s.joined, s.guarded = true, true
+		s.guarded = true
 		s.close()
 	}
 }

@@ -82,7 +82,7 @@ func (s *shell) command() bool {
 	s.words, s.sets = s.words[:0], s.sets[:0]
 	s.broken, s.continued = broken{}, -1
 	s.target, s.stdin = "", nil
-	s.joined, s.guarded, s.guards, s.lacking = s.guards, s.guards && s.tested, false, s.absent
+	s.joined, s.guarded, s.guards, s.lacking = s.guards, s.guards && (s.tested || s.instead), false, s.absent
 	s.either, s.negated = s.instead, false
 	s.fence()
 	s.pattern()
@@ -104,6 +104,7 @@ func (s *shell) command() bool {
 			s.redirect()
 		case c == '\n' && s.joined && len(s.words)+len(s.sets) == 0: // of a command that goes on in the next line
 			s.operator(c)
+		case c == '(' && len(s.words)+len(s.sets) == 0 && s.counts():
 		case strings.IndexByte("\n;&|()", c) >= 0:
 			s.operator(c)
 			s.end()
