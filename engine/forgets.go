@@ -19,8 +19,15 @@ func (s *shell) forgets(name string) {
 	s.vars.set(setting{name: name, value: variable{words: []word{{text: ref, open: ref, at: s.at(s.pos)}}, array: v.array}})
 }
 
-// element is the setting of one word of an array.
-var element = regexp.MustCompile(`^([A-Za-z_]\w*)\[[^\]]*\]\+?=`)
+// element is the array of which a word sets one, as A[0]=x does; "" for another word.
+func element(text string) string {
+	n := nameLength(text)
+	index, value, ok := strings.Cut(text[n:], "]")
+	if n == 0 || !ok || !strings.HasPrefix(index, "[") || !strings.HasPrefix(strings.TrimPrefix(value, "+"), "=") {
+		return ""
+	}
+	return text[:n]
+}
 
 // setsUnknown forgets the variables that a command sets; false for a command that sets none.
 func (s *shell) setsUnknown(words []word) bool {
@@ -32,11 +39,9 @@ func (s *shell) setsUnknown(words []word) bool {
 		}
 		words = words[1:3]
 	default:
-		m := element.FindStringSubmatch(name)
-		if m != nil {
-			s.forgets(m[1])
-		}
-		return m != nil
+		array := element(name)
+		s.forgets(array)
+		return array != ""
 	}
 	for _, w := range words[1:] {
 		s.forgets(w.text[:nameLength(w.text)])

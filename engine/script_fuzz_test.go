@@ -69,6 +69,7 @@ func addTexts(f *testing.F) {
 		"envs: {M: é}\nrun: |\n  vllm serve $M\n", "commands:\n- é\n- vllm serve m \"$@\"\n",
 		"[Service]\nEnvironment='A=b c'\nExecStart=@vllm serve $A \\\n -tp 8\n", "while getopts a: o; do case $o in a) A=$OPTARG;; *) B=1; esac; done; vllm serve $A$B",
 		"- vllm\n- serve\n- |\n  m\n",
+		"f() { local A; [ $1 = a ] && { A=1; } || { A=2; }\n case $1 in a|[b]*) return;; esac; while ((A++)); do A[0]=1; ! [ $A ] ||\n break; done; read B; vllm serve $A$B; }\nf a; f b",
 	} {
 		f.Add(text)
 	}
