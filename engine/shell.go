@@ -102,9 +102,7 @@ func (s *shell) command() bool {
 			s.word()
 		case c == '<', c == '>', c == '&' && strings.HasPrefix(s.src[s.pos:], "&>"):
 			s.redirect()
-		case c == '\n' && s.joined && len(s.words)+len(s.sets) == 0: // of a command that goes on in the next line
-			s.operator(c)
-		case c == '(' && len(s.words)+len(s.sets) == 0 && s.counts():
+		case len(s.words)+len(s.sets) == 0 && s.passes(c):
 		case strings.IndexByte("\n;&|()", c) >= 0:
 			s.operator(c)
 			s.end()
@@ -114,6 +112,16 @@ func (s *shell) command() bool {
 			s.word()
 		}
 	}
+}
+
+// passes reads what is in front of a command's words and does not end it: the end of a line
+// that && or || joins to the next, and ((...)).
+func (s *shell) passes(c byte) bool {
+	if c == '\n' && s.joined {
+		s.operator(c)
+		return true
+	}
+	return c == '(' && s.counts()
 }
 
 // blanks skips blanks and continued lines.
