@@ -130,13 +130,13 @@ func (s *shell) source(words []word) {
 }
 
 func (s *shell) declare(words []word) {
-	exported, local := words[0].text == "export", words[0].text != "export" && words[0].text != "readonly"
+	exported, global := words[0].text == "export", words[0].text == "export" || words[0].text == "readonly"
 	for _, w := range words[1:] {
 		flags := strings.HasPrefix(w.text, "-")
 		exported = exported || flags && strings.Contains(w.text, "x")
-		local = local && !(flags && strings.Contains(w.text, "g"))
+		global = global || flags && strings.Contains(w.text, "g")
 	}
-	if local && s.callDepth > 0 {
+	if !global && s.callDepth > 0 {
 		s.declareLocal(words[1:])
 	}
 	s.assign(exported)

@@ -127,6 +127,7 @@ func (v verdict) not() verdict {
 		return no
 	case no:
 		return yes
+	case undecided:
 	}
 	return undecided
 }
