@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pdpool/pdpool/kvlayout"
+	"github.com/pdpool/pdpool/test/descriptors"
 	"github.com/pdpool/pdpool/transferagent"
 	"github.com/pdpool/pdpool/transferagent/agentconfig"
 )
@@ -262,15 +263,6 @@ func (x *real) quiet(t *testing.T) {
 	}
 }
 
-func descriptors(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
-}
-
 var agentRestarts = flag.Int("sim.restarts", 3, "kill an agent that many times in TestAgentKilledUnderLoad, for each backend")
 
 // An agent that dies alone, at any moment and again and again: what is under way fails
@@ -281,7 +273,7 @@ func TestAgentKilledUnderLoad(t *testing.T) {
 			x := startReal(t, backend)
 			x.serves(t)
 			x.quiet(t)
-			files, routines := descriptors(t), runtime.NumGoroutine()
+			files, routines := descriptors.Open(t), runtime.NumGoroutine()
 			load := x.load(t)
 			for i := range *agentRestarts {
 				victim := []*agentProcess{x.prefill, x.dec}[i%2]
@@ -299,7 +291,7 @@ func TestAgentKilledUnderLoad(t *testing.T) {
 			load.stop(t)
 			x.serves(t)
 			x.quiet(t)
-			until(t, func() bool { return descriptors(t) <= files && runtime.NumGoroutine() <= routines })
+			until(t, func() bool { return descriptors.Open(t) <= files && runtime.NumGoroutine() <= routines })
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/pdpool/pdpool/test/descriptors"
 	"github.com/pdpool/pdpool/transferagent/kvclient"
 	"github.com/pdpool/pdpool/transferagent/kvconn"
 	"github.com/pdpool/pdpool/transferagent/kvproto"
@@ -267,7 +268,7 @@ func TestAgentThatSendsMemory(t *testing.T) {
 // Nothing that was queued and not written keeps its descriptor.
 func TestCloseLeavesNoDescriptor(t *testing.T) {
 	f := memfd(t)
-	before := descriptors(t)
+	before := descriptors.Open(t)
 	t.Run("", func(t *testing.T) {
 		a := newAgent(t, kvproto.Welcome{})
 		c := dial(t, a)
@@ -291,18 +292,9 @@ func TestCloseLeavesNoDescriptor(t *testing.T) {
 			t.Error("a message came")
 		}
 	})
-	if after := descriptors(t); after != before {
+	if after := descriptors.Open(t); after != before {
 		t.Errorf("%d descriptors are open, before there were %d", after, before)
 	}
-}
-
-func descriptors(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }
 
 // What waits is bounded in bytes too, and what is taken again makes room.

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/pdpool/pdpool/test/descriptors"
 	"github.com/pdpool/pdpool/transferagent/kvconn"
 	"github.com/pdpool/pdpool/transferagent/kvproto"
 )
@@ -63,15 +64,6 @@ func memory(t *testing.T, content string) *os.File {
 }
 
 // descriptors counts the open descriptors of this process.
-func descriptors(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
-}
-
 // send writes bytes with descriptors in one call, as a foreign engine may.
 func send(t *testing.T, c *net.UnixConn, b []byte, files ...*os.File) {
 	t.Helper()
@@ -177,7 +169,7 @@ func TestWriteRefusesWhatParseWould(t *testing.T) {
 // A descriptor belongs to the frame with whose bytes it came, whatever else is in
 // the socket's buffer.
 func TestDescriptorsBelongToTheirFrame(t *testing.T) {
-	before := descriptors(t)
+	before := descriptors.Open(t)
 	t.Run("", func(t *testing.T) {
 		a, b := pair(t)
 		far := kvconn.New(b)
@@ -202,13 +194,13 @@ func TestDescriptorsBelongToTheirFrame(t *testing.T) {
 		wantMessage(t, far, kvproto.Ready{})
 		wantMemory(t, far, 3, "one")
 	})
-	if after := descriptors(t); after != before {
+	if after := descriptors.Open(t); after != before {
 		t.Errorf("%d descriptors are open, before there were %d", after, before)
 	}
 }
 
 func TestWrongDescriptorsAreRefusedAndClosed(t *testing.T) {
-	before := descriptors(t)
+	before := descriptors.Open(t)
 	t.Run("", func(t *testing.T) {
 		a, b := pair(t)
 		far := kvconn.New(b)
@@ -218,7 +210,7 @@ func TestWrongDescriptorsAreRefusedAndClosed(t *testing.T) {
 			many[i] = f
 		}
 		mem, ready := frameOf(t, kvproto.Memory{Bytes: 1}), frameOf(t, kvproto.Ready{})
-		open := descriptors(t)
+		open := descriptors.Open(t)
 		for _, tc := range []struct {
 			frame []byte
 			files []*os.File
@@ -237,7 +229,7 @@ func TestWrongDescriptorsAreRefusedAndClosed(t *testing.T) {
 			if !errors.As(err, &e) || m != nil || got != nil {
 				t.Fatalf("frame %x with %d descriptors: %v, %v, %v", tc.frame, len(tc.files), m, got, err)
 			}
-			if now := descriptors(t); now != open {
+			if now := descriptors.Open(t); now != open {
 				t.Fatalf("frame %x with %d descriptors left %d open", tc.frame, len(tc.files), now-open)
 			}
 		}
@@ -253,7 +245,7 @@ func TestWrongDescriptorsAreRefusedAndClosed(t *testing.T) {
 			t.Errorf("cut frame: %v", err)
 		}
 	})
-	if after := descriptors(t); after != before {
+	if after := descriptors.Open(t); after != before {
 		t.Errorf("%d descriptors are open, before there were %d", after, before)
 	}
 }
