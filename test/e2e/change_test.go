@@ -228,7 +228,7 @@ var _ = Describe("A change of layout under a request loop", func() {
 // namespace, takes its lease so that the other one needn't wait for its end, and
 // returns after which writes it was done.
 func killAfterWrites(ctx context.Context, audit *cluster.Audit, namespace string) []string {
-	var steps []string
+	var steps, step []string // step are writes that nobody was killed after yet
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -239,7 +239,6 @@ func killAfterWrites(ctx context.Context, audit *cluster.Audit, namespace string
 		}
 		writes, err := audit.Writes(operatorUser)
 		Expect(err).NotTo(HaveOccurred())
-		var step []string
 		for _, w := range writes {
 			if w.Namespace == namespace && w.Code < 300 && w.Resource != "events" {
 				step = append(step, fmt.Sprintf("%s %s %s", w.Verb, strings.Trim(w.Resource+"/"+w.Subresource, "/"), w.Name))
@@ -260,7 +259,7 @@ func killAfterWrites(ctx context.Context, audit *cluster.Audit, namespace string
 		}
 		if machine.Signal(leader, "manager", syscall.SIGKILL) == nil {
 			_ = k8s.Delete(ctx, lease)
-			steps = append(steps, strings.Join(step, ", "))
+			steps, step = append(steps, strings.Join(step, ", ")), nil
 		}
 	}
 }
