@@ -88,7 +88,7 @@ const mostWays = 2
 // problems of the pair. What is told for several refusals agrees, where that can be: all
 // of it may be done at once.
 func chooseFixes(p Pair, problems, before []Problem) {
-	told := plan{p: p, before: before, after: p, left: before}
+	told := plan{p: p, before: before, after: p}
 	chosen := make([][]way, len(problems))
 	for i := range problems {
 		of := &problems[i]
@@ -124,7 +124,7 @@ type plan struct {
 	before []Problem // of p
 	made   []way
 	after  Pair      // p with them
-	left   []Problem // of after
+	left   []Problem // of after, as the last look found them
 }
 
 // agreeing puts first the way out that agrees with what is told already, and takes it into
@@ -134,20 +134,16 @@ func (t *plan) agreeing(of Problem, good []way) []way {
 		return good
 	}
 	if len(t.made) > 0 {
-		at := slices.IndexFunc(good, func(w way) bool { return leadsOut(t.after, t.left, of, w) })
-		switch joint := t.together(of); {
-		case at >= 0:
+		_, _, t.left = resolve(t.after)
+		if at := slices.IndexFunc(good, func(w way) bool { return leadsOut(t.after, t.left, of, w) }); at >= 0 {
 			first := good[at]
 			good = slices.Insert(slices.Delete(slices.Clone(good), at, at+1), 0, first)
-		case joint != nil:
+		} else if joint := t.together(of); joint != nil {
 			good = []way{joint}
 		}
 	}
 	t.made = append(t.made, good[0])
-	for _, c := range good[0] {
-		c.apply(&t.after)
-	}
-	_, _, t.left = resolve(t.after)
+	good[0].apply(&t.after)
 	return good
 }
 
@@ -287,15 +283,23 @@ func (w way) ends(p Pair, of Problem) bool {
 
 // leaves are the problems of the changed pair, and whether one of before is not among them.
 func (w way) leaves(p Pair, of Problem) ([]Problem, bool) {
-	for _, c := range w {
-		if !c.apply(&p) {
-			return nil, false
-		}
+	if !w.apply(&p) {
+		return nil, false
 	}
 	_, _, problems := resolve(p)
 	return problems, !slices.ContainsFunc(problems, func(after Problem) bool {
 		return after.Rule == of.Rule && after.Field == of.Field && after.Severity == of.Severity
 	})
+}
+
+// apply makes the changes, up to the first that is not of what a pair has.
+func (w way) apply(p *Pair) bool {
+	for _, c := range w {
+		if !c.apply(p) {
+			return false
+		}
+	}
+	return true
 }
 
 // apply makes the change, if it is of what a pair has.
