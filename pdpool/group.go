@@ -163,10 +163,8 @@ func (g *group) judge() {
 }
 
 func (g *group) lookAtPending(p *corev1.Pod) {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			g.unschedulable = fmt.Sprintf("pod %s: %s", p.Name, c.Message)
-		}
+	if c := podCondition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+		g.unschedulable = fmt.Sprintf("pod %s: %s", p.Name, c.Message)
 	}
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if c.State.Waiting == nil {
@@ -206,8 +204,20 @@ func rejected(p *corev1.Pod) bool {
 		})
 }
 
-func podReady(p *corev1.Pod) bool {
-	c := podCondition(p, corev1.PodReady)
+func podReady(p *corev1.Pod) bool { return podIs(p, corev1.PodReady) }
+
+// podCondition is a condition of a pod; nil where it has none of that kind.
+func podCondition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return nil
+	}
+	return &p.Status.Conditions[i]
+}
+
+// podIs says that a condition of a pod is true.
+func podIs(p *corev1.Pod, kind corev1.PodConditionType) bool {
+	c := podCondition(p, kind)
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -89,8 +88,4 @@ func (p *planner) hangs(g *group) bool {
 }
 
 // prepared says that the kubelet has what the containers of a pod need to start.
-func prepared(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue
-	})
-}
+func prepared(pod *corev1.Pod) bool { return podIs(pod, corev1.PodReadyToStartContainers) }

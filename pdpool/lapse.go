@@ -21,7 +21,7 @@ func lapseOf(p *corev1.Pod) string {
 	}
 	since := isReady.LastTransitionTime.Time
 	what := ""
-	if c := podCondition(p, corev1.ContainersReady); c != nil && c.Status == corev1.ConditionTrue {
+	if podIs(p, corev1.ContainersReady) {
 		what = "the node does not answer"
 		if isReady.Message != "" {
 			what = isReady.Message
@@ -54,14 +54,6 @@ func lapsedContainer(p *corev1.Pod, since time.Time) string {
 		return fmt.Sprintf("container %s fails its readiness probe", c.Name)
 	}
 	return "it has not said why"
-}
-
-func podCondition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
-	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
-	if i < 0 {
-		return nil
-	}
-	return &p.Status.Conditions[i]
 }
 
 // deletionOf says that a pod was deleted, and why where Kubernetes itself did it: an
