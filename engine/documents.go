@@ -35,15 +35,15 @@ func (s *shell) document(end string, quoted bool) {
 	if !starts(s.src[from:to]) || len(s.documents) == maxDocuments {
 		return
 	}
-	all, pos := s.src, s.pos
+	pos := s.pos
 	s.b.reset()
 	if quoted {
 		s.take(from, to)
 	} else {
 		s.hereExpanded(from, to)
 	}
-	s.stdin = &document{text: s.b.word(all, s.at(from)), at: s.at(from), end: end}
-	s.src, s.pos = all, pos
+	s.stdin = &document{text: s.b.word(s.src, s.at(from)), at: s.at(from), end: end}
+	s.pos = pos
 	s.b.reset()
 	s.documents = append(s.documents, s.stdin)
 }

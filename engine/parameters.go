@@ -96,9 +96,7 @@ func (s *shell) allArguments(start, all int, name byte, op string, quoted bool) 
 // setArguments gives the text other arguments.
 func (s *shell) setArguments(words []word) {
 	s.changes(arguments)
-	if s.stored += len(words); s.stored > maxArgs {
-		s.unread(s.at(s.pos), "variables have more words than are read (%d)", maxArgs)
-		s.over = true
+	if !s.stores(len(words), s.at(s.pos)) {
 		return
 	}
 	s.vars.set(setting{name: arguments, value: variable{words: slices.Clone(words), array: true}})

@@ -286,13 +286,8 @@ func (s *shell) assignment() bool {
 	} else if s.pos < len(s.src) && strings.IndexByte(" \t\r\n;&|)", s.src[s.pos]) < 0 {
 		s.scan(true)
 	}
-	kept := s.words[before:]
-	switch s.stored += len(kept); {
-	case s.stored <= maxArgs:
+	if kept := s.words[before:]; s.stores(len(kept), set.at) {
 		set.value.words = slices.Clone(kept)
-	case s.stored-len(kept) <= maxArgs:
-		s.unread(set.at, "variables have more words than are read (%d)", maxArgs)
-		s.over = true
 	}
 	s.words = s.words[:before]
 	s.sets = s.also(s.sets, set)
@@ -301,14 +296,34 @@ func (s *shell) assignment() bool {
 
 // also adds a setting, as long as the text has not too many.
 func (r *reader) also(list []setting, one setting) []setting {
-	if r.settings++; r.settings <= maxSettings {
+	if r.setsMore(one.at) {
 		return append(list, one)
 	}
+	return list
+}
+
+// setsMore counts a setting; false where the text has too many.
+func (r *reader) setsMore(at int) bool {
+	if r.settings++; r.settings <= maxSettings {
+		return true
+	}
 	if !r.over {
-		r.unread(one.at, "variables are set more often than is read (%d times)", maxSettings)
+		r.unread(at, "variables are set more often than is read (%d times)", maxSettings)
 	}
 	r.over = true
-	return list
+	return false
+}
+
+// stores counts words of variables; false where the text has too many.
+func (r *reader) stores(words, at int) bool {
+	if r.stored += words; r.stored <= maxArgs {
+		return true
+	}
+	if r.stored-words <= maxArgs {
+		r.unread(at, "variables have more words than are read (%d)", maxArgs)
+	}
+	r.over = true
+	return false
 }
 
 // array reads words up to the closing parenthesis.

@@ -87,9 +87,7 @@ func (s *shell) unitVariables(from, to int) {
 	for _, w := range s.unitWords(from, to) {
 		for w.text != "" {
 			n := nameLength(w.text)
-			if s.settings++; s.settings > maxSettings {
-				s.unread(s.at(from), "variables are set more often than is read (%d times)", maxSettings)
-				s.over = true
+			if !s.setsMore(s.at(from)) {
 				return
 			}
 			if n == 0 || n == len(w.text) || w.text[n] != '=' {
