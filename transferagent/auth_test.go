@@ -274,17 +274,8 @@ func TestReplaysOfOlderEpochsChangeNothing(t *testing.T) {
 	for _, w := range p.prefill.workers {
 		send(t, w.client, kvproto.Save{Transfer: r.id})
 	}
-	moving := func(pod *pod) {
-		t.Helper()
-		eventually(t, func() error {
-			if v, err := pod.look(r.id); err != nil || v.State != session.Moving {
-				return fmt.Errorf("%s has %+v, %w", pod.cfg.Role, v, err)
-			}
-			return nil
-		})
-	}
-	moving(p.prefill.pod)
-	moving(p.decode.pod)
+	p.prefill.pod.moves(r.id)
+	p.decode.pod.moves(r.id)
 	replay := func(pod *pod, m interface{ Append([]byte) []byte }) {
 		t.Helper()
 		before := dropped(t, pod, portNotify, session.OtherEpoch)
@@ -305,8 +296,8 @@ func TestReplaysOfOlderEpochsChangeNothing(t *testing.T) {
 		}
 	}
 	replay(p.prefill.pod, &moriio.Release{Transfer: r.id, PDPool: &moriio.Released{Epoch: p.decode.sched.Epoch() - 1, Rule: "aborted"}})
-	moving(p.prefill.pod)
-	moving(p.decode.pod)
+	p.prefill.pod.moves(r.id)
+	p.decode.pod.moves(r.id)
 	for _, w := range p.prefill.workers {
 		send(t, w.client, kvproto.Sealed{Transfer: r.id})
 	}

@@ -76,6 +76,25 @@ func TestHandshakesHaveTheirTurn(t *testing.T) {
 	}
 }
 
+// takes keeps the connections that come to a listener open until the end of the test, and
+// calls each on every one of them, if it is given.
+func takes(t *testing.T, l net.Listener, each func(net.Conn)) {
+	t.Helper()
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			if each != nil {
+				go each(c)
+			}
+		}
+	}()
+}
+
 // silence takes connections at a port of many addresses, and says nothing.
 func silence(t *testing.T, port int, hosts []string) {
 	t.Helper()
@@ -84,16 +103,7 @@ func silence(t *testing.T, port int, hosts []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				t.Cleanup(func() { _ = c.Close() })
-			}
-		}()
+		takes(t, l, nil)
 	}
 }
 

@@ -20,17 +20,7 @@ func says(t *testing.T, address string, said []byte) {
 	if err != nil {
 		t.Skipf("no second address: %v", err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { _ = c.Close() })
-			go c.Write(said) //nolint:errcheck // it is cut off
-		}
-	}()
+	takes(t, l, func(c net.Conn) { _, _ = c.Write(said) }) // it is cut off
 }
 
 // Whatever is named as the address of a peer, and however much it answers, costs little

@@ -113,12 +113,7 @@ func TestNoTransferWaitsForAnothersPeer(t *testing.T) {
 	r := blocked.prompt("tx-blocked", 1, 40)
 	blocked.start(t, r)
 	blocked.fill(t, r)
-	eventually(t, func() error {
-		if v, err := p1.pod.look(r.id); err != nil || v.State != session.Moving {
-			return fmt.Errorf("prefill has %+v, %w", v, err)
-		}
-		return nil
-	})
+	p1.pod.moves(r.id)
 	// Other blocks than the blocked one's: they are being written.
 	for i := range 5 {
 		for name, other := range map[string]*pair{"to": toOther, "from": fromOther} {

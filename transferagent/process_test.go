@@ -16,7 +16,6 @@ import (
 	"github.com/pdpool/pdpool/memlimit"
 	"github.com/pdpool/pdpool/transferagent/agentconfig"
 	"github.com/pdpool/pdpool/transferagent/kvproto"
-	"github.com/pdpool/pdpool/transferagent/session"
 )
 
 // buildAgent makes the agent's binary.
@@ -152,12 +151,7 @@ func TestAgentProcessesStaySmall(t *testing.T) {
 	signal(reader, syscall.SIGSTOP)
 	signal(writer, syscall.SIGCONT)
 	last := all[transfers-1].id
-	eventually(t, func() error {
-		if v, err := prefill.pod.look(last); err != nil || v.State != session.Moving {
-			return fmt.Errorf("prefill has %+v, %w", v, err)
-		}
-		return nil
-	})
+	prefill.pod.moves(last)
 	stopped := ownMemory(writer)
 	signal(reader, syscall.SIGCONT)
 	decode.done(transfers)

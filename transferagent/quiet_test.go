@@ -42,12 +42,7 @@ func TestWelcomeWaitsUntilBlocksAreQuiet(t *testing.T) {
 	r := p.prompt("tx-lost", 2, 40)
 	p.start(t, r)
 	p.fill(t, r)
-	eventually(t, func() error {
-		if v, err := p.prefill.pod.look(r.id); err != nil || v.State != session.Moving {
-			return fmt.Errorf("prefill has %+v, %w", v, err)
-		}
-		return nil
-	})
+	p.prefill.pod.moves(r.id)
 	_ = p.decode.sched.Close()
 	eventually(t, func() error {
 		if v, err := p.decode.pod.look(r.id); err != nil || v.State != session.Failing {

@@ -20,6 +20,7 @@ import (
 	"github.com/pdpool/pdpool/transferagent/agentconfig"
 	"github.com/pdpool/pdpool/transferagent/kvclient"
 	"github.com/pdpool/pdpool/transferagent/kvproto"
+	"github.com/pdpool/pdpool/transferagent/session"
 	"github.com/pdpool/pdpool/transferagent/transport"
 	"github.com/pdpool/pdpool/transferagent/transport/memory"
 )
@@ -196,6 +197,17 @@ func (p *pod) look(id string) (v transferView, err error) {
 		return v, fmt.Errorf("transfer %s: %d %s", id, status, body)
 	}
 	return v, json.Unmarshal([]byte(body), &v)
+}
+
+// moves waits until the pod's agent moves a transfer.
+func (p *pod) moves(id string) {
+	p.t.Helper()
+	eventually(p.t, func() error {
+		if v, err := p.look(id); err != nil || v.State != session.Moving {
+			return fmt.Errorf("%s has %+v, %w", p.cfg.Role, v, err)
+		}
+		return nil
+	})
 }
 
 const testBlocks = 40

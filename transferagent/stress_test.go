@@ -14,7 +14,6 @@ import (
 
 	"github.com/pdpool/pdpool/kvlayout"
 	"github.com/pdpool/pdpool/transferagent/kvproto"
-	"github.com/pdpool/pdpool/transferagent/session"
 	"github.com/pdpool/pdpool/transferagent/transport/mem"
 )
 
@@ -181,12 +180,7 @@ func TestCutLinkFailsItsTransfersAndHeals(t *testing.T) {
 	r := p.prompt("tx-cut", 2, 60)
 	p.start(t, r)
 	p.fill(t, r)
-	eventually(t, func() error {
-		if v, err := p.prefill.pod.look(r.id); err != nil || v.State != session.Moving {
-			return fmt.Errorf("prefill has %+v, %w", v, err)
-		}
-		return nil
-	})
+	p.prefill.pod.moves(r.id)
 	n.Cut("prefill", "decode")
 	n.Thaw("prefill", "decode")
 	p.prefill.failsSomehow(t, r.id)
