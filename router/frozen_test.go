@@ -89,6 +89,14 @@ func (p *pairs) posted(t *testing.T, body string) <-chan answer {
 	return done
 }
 
+// firstPairAnswers holds that a request was answered by the pair that it was sent to.
+func firstPairAnswers(t *testing.T, done <-chan answer) {
+	t.Helper()
+	if a := next(t, "the answer", done); a.status != 200 || a.header.Get(AttemptsHeader) != "1" {
+		t.Errorf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
+	}
+}
+
 // TestRequestLeavesAFrozenEngine: its process is stopped, so that its connections stay
 // and nothing comes. Whoever has got nothing yet is served by another pair, and both legs
 // to the old one end.
@@ -158,17 +166,21 @@ func TestLongPrefillIsNotMoved(t *testing.T) {
 		})
 		done := p.posted(t, simple)
 		busy := p.legs(t, came)[kvlayout.Prefill]
-		for len(busy.calls) > 0 {
-			<-busy.calls
-		}
-		for range 12 {
-			next(t, "a probe", busy.calls)
-		}
+		busy.probedOften(t)
 		close(release)
-		if a := next(t, "the answer", done); a.status != 200 || a.header.Get(AttemptsHeader) != "1" {
-			t.Errorf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
-		}
+		firstPairAnswers(t, done)
 	})
+}
+
+// probedOften waits until an engine has been probed so often that it would be found frozen.
+func (e *engine) probedOften(t *testing.T) {
+	t.Helper()
+	for len(e.calls) > 0 {
+		<-e.calls
+	}
+	for range 12 {
+		next(t, "a probe", e.calls)
+	}
 }
 
 // TestFrozenPrefillThatHasAnswered: decode, which answers probes, may be at work with all
@@ -183,16 +195,9 @@ func TestFrozenPrefillThatHasAnswered(t *testing.T) {
 		prefill := next(t, "prefill's leg", came)
 		prefill.does(waits)
 		eventually(t, "it is found frozen", func() bool { return p.slotOf(t, prefill).frozen(time.Now().UnixNano(), p.Frozen) })
-		for len(p.decode.calls) > 0 {
-			<-p.decode.calls
-		}
-		for range 12 {
-			next(t, "a probe", p.decode.calls)
-		}
+		p.decode.probedOften(t)
 		close(release)
-		if a := next(t, "the answer", done); a.status != 200 || a.header.Get(AttemptsHeader) != "1" {
-			t.Errorf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
-		}
+		firstPairAnswers(t, done)
 	})
 }
 
@@ -266,9 +271,7 @@ func TestFrozenEngineWithoutAnother(t *testing.T) {
 			return n == 2
 		})
 		close(thaw)
-		if a := next(t, "the answer", done); a.status != 200 || a.header.Get(AttemptsHeader) != "1" {
-			t.Errorf("status %d after %s attempts, %s", a.status, a.header.Get(AttemptsHeader), a.body)
-		}
+		firstPairAnswers(t, done)
 	})
 }
 
